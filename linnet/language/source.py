@@ -1,0 +1,53 @@
+"""Source text and the spans that every token, tree node and diagnostic carries."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from functools import cached_property
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One module's text. `name` is what diagnostics print: a path as the user wrote it."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """The offset of each line's first character."""
+        return [0, *(i + 1 for i, ch in enumerate(self.text) if ch == "\n")]
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """1-based line and column of a character offset."""
+        line = bisect_right(self.line_starts, offset)
+        return line, offset - self.line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of 1-based line `number`, without its newline."""
+        start = self.line_starts[number - 1]
+        end = self.text.find("\n", start)
+        return self.text[start:].rstrip("\r") if end < 0 else self.text[start:end].rstrip("\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters `start` to `end` (exclusive) of a source."""
+
+    source: Source = field(repr=False)
+    start: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """The span from this one's start to the other's end."""
+        return Span(self.source, self.start, other.end)
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.start : self.end]
+
+    def location(self) -> str:
+        """`file:line:column` of the first character."""
+        line, column = self.source.position(self.start)
+        return f"{self.source.name}:{line}:{column}"

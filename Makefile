@@ -1,0 +1,64 @@
+# Two commands do all on a machine with Python 3.11, git and make: `make demo` and `make test`.
+# TORCH_FLAGS goes to the pip that installs torch: see the README for a CPU-only build.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TORCH_FLAGS ?=
+WORKERS ?= 2
+BIN := .venv/bin
+READY := .venv/.ready
+
+ifeq ($(CI),true)
+export LINNET_REQUIRE_CHECKPOINTS := 1
+export LINNET_REQUIRE_BROWSER := 1
+endif
+
+.PHONY: help demo test lint types tests format bench docs system clean
+
+help:
+	@echo "make demo    set up, then check the packages, build the site and run a model"
+	@echo "make test    set up, then run everything CI runs: lint, types, tests"
+	@echo "make lint types tests   one of those alone;  make format   rewrite the code in its style"
+	@echo "make bench   print timings;  make docs   build the guide;  make system   Chromium and Java, where apt can install them"
+	@echo "make clean   remove what the others made"
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: install it, or run make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(TORCH_FLAGS) torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/nest demo --nests nests -o build/demo
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+tests: $(READY) system
+	$(BIN)/pytest -n $(WORKERS)
+
+# In this order, so that the last line is pytest's.
+test:
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory types
+	$(MAKE) --no-print-directory tests
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python bench/check.py
+
+docs: $(READY)
+	$(BIN)/mkdocs build --quiet --strict
+
+system:
+	@bash .ci/system
+
+clean:
+	rm -rf build dist site docs-site index.json .pytest_cache .mypy_cache .ruff_cache .hypothesis

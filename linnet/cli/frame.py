@@ -1,0 +1,71 @@
+"""What `nest` and `linnet` share: commands loaded when they are used, exit codes, errors shown as sentences."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, NoReturn, cast
+
+import click
+
+from linnet.cli.codes import FINE, INTERRUPTED
+from linnet.cli.errors import describe
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named by module, so that one command's imports are never paid for by another.
+
+    `modules` maps a command's name to the module whose `command` it is.
+    """
+
+    def __init__(self, *, modules: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.modules = dict(modules)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.modules:
+            return None
+        return cast(click.Command, importlib.import_module(self.modules[cmd_name]).command)
+
+
+def run(group: click.Group) -> NoReturn:
+    """Run a command line and exit: 0 fine, 1 problems found, 2 wrong usage, 3 could not be done.
+
+    No traceback reaches the user; `LINNET_DEBUG=1` prints it before the sentence.
+    """
+    sys.exit(exit_code(group))
+
+
+def exit_code(group: click.Group) -> int:
+    colour = False if os.environ.get("NO_COLOR") else None
+    try:
+        done = group.main(standalone_mode=False, color=colour)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("Interrupted.", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe, `head` say, has seen enough; nothing more can be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except Exception as error:
+        if os.environ.get("LINNET_DEBUG") == "1":
+            traceback.print_exc()
+        wording = describe(error)
+        click.echo(click.style("Error: ", fg="red") + wording.text, err=True, color=colour)
+        return wording.code
+    return done if isinstance(done, int) else FINE
+
+
+quiet_option = click.option(
+    "--quiet", is_flag=True, help="Print only what was asked for: no progress, no closing remarks."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

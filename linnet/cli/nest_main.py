@@ -1,0 +1,33 @@
+"""`nest`: packages, their checks, index, pages and models."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import click
+
+from linnet.cli.frame import LazyGroup, run
+
+COMMANDS = {
+    "check": "linnet.cli.nest_check",
+    "index": "linnet.cli.nest_index",
+    "list": "linnet.cli.nest_list",
+    "show": "linnet.cli.nest_show",
+    "site": "linnet.cli.nest_site",
+    "demo": "linnet.cli.nest_demo",
+}
+
+
+@click.group(cls=LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="linnet-nest", prog_name="nest")
+def nest() -> None:
+    """Nest, a registry of models written in Linnet.
+
+    Exit codes: 0 fine, 1 problems found, 2 wrong usage, 3 could not be done.
+
+    Example: nest check nests/qwen3-8b-fp8
+    """
+
+
+def main() -> NoReturn:
+    run(nest)

@@ -1,0 +1,85 @@
+"""What can be wrong with a package, and how the registry says it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+SHOWN_CHARACTERS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    `where` is a key path (`weights.files[1]`) or a file; `message` is one sentence that names the thing; `help` is the
+    next step; `kind` is a stable dotted word that scripts read (`card.unknown-key`).
+    """
+
+    kind: str
+    where: str
+    message: str
+    help: str
+
+    def __str__(self) -> str:
+        named = "" if self.message.startswith(self.where) else f"{self.where}: "
+        return f"{named}{self.message} {self.help}".rstrip()
+
+
+class RegistryError(Exception):
+    """A package, or a part of one, that cannot be used. `problems` is never empty."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class CardError(RegistryError):
+    """`nest.toml` does not describe a model; `problems` holds all that is wrong with it."""
+
+
+class PackageError(RegistryError):
+    """A package folder that is absent, unreadable, or holds a path that leaves it."""
+
+
+class BindingsError(RegistryError):
+    """`bindings.json` is not a flat object of strings, or does not fit the manifest."""
+
+
+class HeaderError(RegistryError):
+    """A safetensors file whose header cannot be trusted."""
+
+
+class HubError(RegistryError):
+    """The Hub did not give what was asked. `reason` tells the failures apart; see `crawl`."""
+
+    def __init__(self, reason: str, where: str, message: str, help: str) -> None:
+        self.reason = reason
+        super().__init__([Problem(f"hub.{reason}", where, message, help)])
+
+
+def shown(text: str) -> str:
+    """Text from a package as a message may show it: quoted, on one line, control characters escaped, cut where long."""
+    cut = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    escaped = "".join(ch if ch.isprintable() else ch.encode("unicode_escape", "surrogatepass").decode() for ch in cut)
+    return f'"{escaped}"'
+
+
+def bare(text: str) -> str:
+    """As `shown`, without the quotes: for `where`."""
+    return shown(text)[1:-1]
+
+
+def nearest(text: str, known: Iterable[str]) -> str | None:
+    """The member of `known` that is spelled most like `text`; None where `known` is empty."""
+    # The matcher's time grows with the square of the length, and nobody mistypes a key into a novel.
+    found = difflib.get_close_matches(text[:200], list(known), n=1, cutoff=0.0)
+    return found[0] if found else None
+
+
+def listed(items: Iterable[str], most: int = 8) -> str:
+    """Names for a sentence: quoted, joined by commas, the tail counted."""
+    names = list(items)
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(shown, names[:most])) + rest

@@ -1,0 +1,99 @@
+"""The match: every parameter of the manifest against the checkpoint's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from linnet.language.program.manifest import Manifest, ManifestEntry
+from linnet.registry.bindings import ResolvedBindings
+from linnet.registry.errors import Problem, listed, nearest, shown
+from linnet.registry.headers import TensorInfo, TensorTable
+
+# safetensors dtype -> the Linnet dtype that a parameter of it is declared with. E4M3 is bound as its bytes.
+LINNET_DTYPES: Mapping[str, str] = {
+    "BOOL": "bool", "U8": "u8", "U16": "u16", "U32": "u32", "U64": "u64", "I8": "i8", "I16": "i16", "I32": "i32",
+    "I64": "i64", "F16": "f16", "BF16": "bf16", "F32": "f32", "F64": "f64", "F8_E4M3": "u8",
+}  # fmt: skip
+MOST_SUGGESTIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What the manifest found in a checkpoint.
+
+    `tensors`: path -> tensor, for every path that has one; `present`: the optional paths among them; `problems`: what keeps
+    the checkpoint from being loaded; `unused`: tensors that no path reads and no pattern of the card expects.
+    """
+
+    tensors: Mapping[str, TensorInfo]
+    present: frozenset[str]
+    problems: tuple[Problem, ...]
+    unused: tuple[str, ...]
+
+
+def match_weights(
+    manifest: Manifest, bindings: ResolvedBindings, table: TensorTable, unused: Iterable[str] = ()
+) -> Match:
+    """Match a manifest with a checkpoint; `unused` are the card's patterns of tensors that nothing binds on purpose.
+
+    Shape and dtype must agree exactly. An optional parameter may lack its tensor, unless an entry of the bindings names
+    that very path.
+    """
+    tensors: dict[str, TensorInfo] = {}
+    present: set[str] = set()
+    problems: list[Problem] = []
+    missing: list[tuple[ManifestEntry, str]] = []
+    for entry in manifest.entries:
+        name = bindings.tensors[entry.path]
+        if name not in table:
+            if not entry.optional or entry.path in bindings.exact:
+                missing.append((entry, name))
+            continue
+        info = table[name]
+        if problem := _mismatch(entry, info):
+            problems.append(problem)
+            continue
+        tensors[entry.path] = info
+        if entry.optional:
+            present.add(entry.path)
+    bound = {bindings.tensors[entry.path] for entry in manifest.entries}
+    patterns = tuple(unused)
+    loose = [name for name in table if name not in bound]
+    problems += [
+        _missing(entry, name, table, loose if i < MOST_SUGGESTIONS else ()) for i, (entry, name) in enumerate(missing)
+    ]
+    left = tuple(name for name in loose if not any(fnmatchcase(name, pattern) for pattern in patterns))
+    return Match(tensors, frozenset(present), tuple(problems), left)
+
+
+def _mismatch(entry: ManifestEntry, info: TensorInfo) -> Problem | None:
+    declared = f"{entry.dtype} [{', '.join(map(str, entry.shape))}]"
+    tensor = f"the tensor {shown(info.name)} in {info.file} is {info}"
+    if entry.shape != info.shape:
+        return Problem(
+            "weights.shape",
+            entry.path,
+            f"The shapes of {entry.path} differ: the source declares {declared}, but {tensor}.",
+            "Correct the card's generics, the binding or the source.",
+        )
+    if LINNET_DTYPES.get(info.dtype) != entry.dtype:
+        return Problem(
+            "weights.dtype",
+            entry.path,
+            f"The dtypes of {entry.path} differ: the source declares {declared}, but {tensor}.",
+            "Correct the card's dtype generics or the source: no dtype is converted while binding.",
+        )
+    return None
+
+
+def _missing(entry: ManifestEntry, name: str, table: TensorTable, loose: Iterable[str]) -> Problem:
+    suggestion = nearest(name, loose)
+    help = f"The nearest tensor that nothing binds is {shown(suggestion)}." if suggestion else "Correct the binding."
+    return Problem(
+        "weights.missing-tensor",
+        entry.path,
+        f"The parameter {entry.path} reads the tensor {shown(name)}, which is not in {listed(table.files)}.",
+        help,
+    )

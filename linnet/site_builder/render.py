@@ -1,0 +1,129 @@
+"""Pages as HTML text: the templates, and what they are given."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from urllib.parse import unquote, urlsplit
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from linnet.registry.package import human_size
+from linnet.site_builder.collect import FileView, ModelPage, page_anchors
+from linnet.site_builder.markdown import Rendered, render_markdown
+from linnet.site_builder.source_view import code_block, source_block
+from linnet.site_builder.text import count_text, fragment
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPage:
+    """A page's HTML, and the links of its texts that lead nowhere."""
+
+    html: str
+    unresolved: tuple[str, ...]
+
+
+def model_path(name: str) -> str:
+    """Where a model's page lies in the site."""
+    return f"models/{name}/index.html"
+
+
+def record_path(name: str) -> str:
+    """Where a model's registry entry lies in the site."""
+    return f"models/{name}/model.json"
+
+
+def render_catalogue(pages: Sequence[ModelPage], *, base_url: str | None) -> str:
+    """The page that lists all models, in the order given."""
+    return _environment().get_template("catalogue.html").render(
+        up="", canonical=_canonical(base_url, "index.html"), models=pages
+    )
+
+
+def render_model(page: ModelPage, *, names: Collection[str], base_url: str | None) -> RenderedPage:
+    """One model's page. `names` are the models of the site, which texts may link to as `../NAME`."""
+    anchors = page_anchors(page)
+    resolve = _Resolver(page, names)
+    unresolved: list[str] = []
+
+    def markdown(text: str, prefix: str, shift: int, title: str | None = None) -> Markup:
+        rendered: Rendered = render_markdown(
+            text, anchors=anchors, resolve=resolve, prefix=prefix, shift=shift, title=title
+        )
+        unresolved.extend(rendered.unresolved)
+        return rendered.html
+
+    html = _environment().get_template("model.html").render(
+        up="../../",
+        canonical=_canonical(base_url, model_path(page.name)),
+        model=page,
+        card=markdown(page.readme, "readme", 1, page.title),
+        snippet=code_block(page.snippet, "python"),
+        docs={entry.name: markdown(entry.doc, f"{entry.anchor}-doc", 3) for entry in page.entries},
+        record="model.json",
+    )
+    return RenderedPage(html, tuple(unresolved))
+
+
+class _Resolver:
+    """Relative links of a package's texts, to places in the site."""
+
+    def __init__(self, page: ModelPage, names: Collection[str]) -> None:
+        self._files = {file.path: file for file in page.files}
+        self._folders = {file.folder for file in page.files}
+        self._names = names
+
+    def __call__(self, href: str) -> str | None:
+        parts = urlsplit(href)
+        path = posixpath.normpath(unquote(parts.path)) if parts.path else ""
+        if path in self._files:
+            return fragment(_line_anchor(self._files[path], parts.fragment))
+        if path in self._folders and path:
+            return "#files"
+        # `../other-model`, or its README: packages are neighbours in a registry and on the site.
+        name = path.removeprefix("../").removesuffix("/README.md")
+        if path.startswith("../") and name in self._names:
+            return f"../{name}/index.html"
+        return None
+
+
+def _line_anchor(file: FileView, wanted: str) -> str:
+    number = wanted.removeprefix("L").split("-")[0]
+    lines = len((file.text or "").splitlines())
+    if wanted.startswith("L") and number.isascii() and number.isdecimal() and 1 <= int(number) <= lines:
+        return f"{file.anchor}-L{int(number)}"
+    return file.anchor
+
+
+def _canonical(base_url: str | None, path: str) -> str:
+    return f"{base_url.rstrip('/')}/{path}" if base_url else ""
+
+
+def _source_lines(file: FileView) -> Markup:
+    return source_block(file.text or "", file.language, file.anchor)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("linnet.site_builder"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        size=human_size,
+        count=count_text,
+        anchor=fragment,
+        source_lines=_source_lines,
+        linnet=lambda text: code_block(text, "linnet"),
+        page_of=model_path,
+    )
+    return environment
+
+

@@ -1,0 +1,126 @@
+"""Source text as highlighted HTML, each line with an id that a link can name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from html import escape
+from pathlib import PurePosixPath
+
+from markupsafe import Markup
+from pygments.lexer import Lexer
+from pygments.lexers.configs import TOMLLexer
+from pygments.lexers.data import JsonLexer, YamlLexer
+from pygments.lexers.markup import MarkdownLexer
+from pygments.lexers.python import PythonLexer
+from pygments.lexers.shell import BashLexer
+from pygments.lexers.special import TextLexer
+from pygments.token import Token, _TokenType
+
+from linnet.site_builder.text import BIDI, fragment
+
+# What the stylesheet colours; a token takes the class of its nearest listed ancestor, and most take none.
+CLASSES: dict[_TokenType, str] = {
+    Token.Comment: "c",
+    Token.Keyword: "k",
+    Token.Keyword.Constant: "n",
+    Token.Keyword.Type: "t",
+    Token.Operator.Word: "k",
+    Token.Literal.String: "s",
+    Token.Literal.Number: "n",
+    Token.Name.Attribute: "a",
+    Token.Name.Builtin: "b",
+    Token.Name.Class: "t",
+    Token.Name.Decorator: "a",
+    Token.Name.Function: "f",
+    Token.Name.Namespace: "m",
+    Token.Name.Tag: "a",
+    Token.Generic.Heading: "h",
+    Token.Generic.Subheading: "h",
+    Token.Generic.Strong: "h",
+}
+LEXERS: dict[str, type[Lexer]] = {
+    "bash": BashLexer,
+    "json": JsonLexer,
+    "linnet": TextLexer,
+    "markdown": MarkdownLexer,
+    "python": PythonLexer,
+    "text": TextLexer,
+    "toml": TOMLLexer,
+    "yaml": YamlLexer,
+}
+ALIASES = {"console": "bash", "md": "markdown", "py": "python", "sh": "bash", "shell": "bash", "yml": "yaml"}
+
+
+def language_of(path: str) -> str:
+    """The language that a file's suffix names, a key of `LEXERS`; `text` where none fits."""
+    return language_named(PurePosixPath(path).suffix.removeprefix(".").lower())
+
+
+def language_named(name: str) -> str:
+    """The language of a fence's info word or a suffix, a key of `LEXERS`; `text` where none fits."""
+    name = ALIASES.get(name, name)
+    return name if name in LEXERS else "text"
+
+
+def highlight_lines(text: str, language: str) -> Iterator[str]:
+    """The lines of `text` as HTML without line ends, highlighted as `language` (a key of `LEXERS`).
+
+    Line ends become `\\n`; a last line without one counts as a line, an empty text has none.
+    """
+    line: list[str] = []
+    for kind, value in _lexer(language).get_tokens(text.replace("\r\n", "\n").replace("\r", "\n")):
+        name = _token_class(kind)
+        for index, piece in enumerate(value.split("\n")):
+            if index:
+                yield "".join(line)
+                line.clear()
+            if piece:
+                shown = _harmless(piece)
+                line.append(f'<span class="{name}">{shown}</span>' if name and not piece.isspace() else shown)
+    if line:
+        yield "".join(line)
+
+
+def source_block(text: str, language: str, anchor: str) -> Markup:
+    """The body of a `<pre>`: each line numbered, its id `ANCHOR-L12` linking to itself."""
+    pieces = []
+    for number, line in enumerate(highlight_lines(text, language), start=1):
+        name = f"{anchor}-L{number}"
+        link = f'<a href="{fragment(name)}" tabindex="-1">{number}</a>'
+        pieces.append(f'<span class="line" id="{name}">{link}{line}\n</span>')
+    return Markup("".join(pieces))
+
+
+def code_block(text: str, language: str) -> Markup:
+    """The body of a `<pre>` without line numbers, for snippets and fences."""
+    return Markup("\n".join(highlight_lines(text, language)))
+
+
+@cache
+def _lexer(language: str) -> Lexer:
+    # Leading blank lines stay: line numbers must be the file's own.
+    return LEXERS[language](stripnl=False, ensurenl=False)
+
+
+@cache
+def _token_class(kind: _TokenType) -> str:
+    ancestor: _TokenType | None = kind
+    while ancestor is not None:
+        if ancestor in CLASSES:
+            return CLASSES[ancestor]
+        ancestor = ancestor.parent
+    return ""
+
+
+def _harmless(piece: str) -> str:
+    """Escaped, with the characters that reorder or vanish written as their code points."""
+    shown = escape(piece)
+    if shown.isascii() and shown.isprintable():
+        return shown
+    return "".join(
+        f'<span class="u">U+{ord(char):04X}</span>'
+        if char in BIDI or (ord(char) < 32 and char != "\t") or 127 <= ord(char) < 160
+        else char
+        for char in shown
+    )

@@ -5,6 +5,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def read_source(path: Path, name: str) -> Source:
+    """The text of a file, `name` being what diagnostics print for it.
+
+    A byte that is not UTF-8 becomes the lone surrogate that stands for it (PEP 383), which the lexer reports at its
+    place. Raises OSError where the file cannot be read.
+    """
+    return Source(name, path.read_bytes().decode("utf-8", "surrogateescape"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,12 +28,13 @@ class Source:
 
     @cached_property
     def line_starts(self) -> list[int]:
-        """The offset of each line's first character."""
-        return [0, *(i + 1 for i, ch in enumerate(self.text) if ch == "\n")]
+        """The offset of each line's first character; a byte order mark is not one."""
+        first = 1 if self.text.startswith(BYTE_ORDER_MARK) else 0
+        return [first, *(i + 1 for i, ch in enumerate(self.text) if ch == "\n")]
 
     def position(self, offset: int) -> tuple[int, int]:
         """1-based line and column of a character offset."""
-        line = bisect_right(self.line_starts, offset)
+        line = max(1, bisect_right(self.line_starts, offset))
         return line, offset - self.line_starts[line - 1] + 1
 
     def line(self, number: int) -> str:

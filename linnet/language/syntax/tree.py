@@ -322,16 +322,7 @@ class ForStmt(Node):
     body: tuple[Stmt, ...]
 
 
-Stmt = (
-    LetStmt
-    | LetIndexStmt
-    | AssignStmt
-    | ReturnStmt
-    | YieldStmt
-    | StaticForStmt
-    | WhileStmt
-    | ForStmt
-)
+Stmt = LetStmt | LetIndexStmt | AssignStmt | ReturnStmt | YieldStmt | StaticForStmt | WhileStmt | ForStmt
 
 
 # Items

@@ -1,0 +1,352 @@
+"""Modules, imports, items and block members."""
+
+from __future__ import annotations
+
+from linnet.language.source import Span
+from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS
+from linnet.language.syntax.lexer import Token
+from linnet.language.syntax.parse_statements import StatementParser
+from linnet.language.syntax.tree import (
+    AliasItem,
+    BlockItem,
+    ConstItem,
+    EnumItem,
+    Field,
+    FunctionItem,
+    Item,
+    Member,
+    Module,
+    Name,
+    Parameter,
+    StructItem,
+    UseDecl,
+    UseName,
+)
+
+_FUNCTIONS = ("fn", "op", "entry")
+_MEMBERS = ("param", "buffer", "state", "sub")
+
+
+class ItemParser(StatementParser):
+    def module(self) -> Module:
+        """module = "module" NAME { "." NAME } { use | item }"""
+        start = self.token.start
+        doc = self.doc()
+        path: tuple[Name, ...] = ()
+        uses: list[UseDecl] = []
+        items: list[Item] = []
+        if self.at("module"):
+            with self.recovering(self.next_item):
+                self.next()
+                path = self.path("a module")
+        else:
+            stem = self.source.name.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".linnet")
+            help = f"begin the file with `module {stem if stem.isidentifier() else 'name'}`"
+            self.error("E1102", "a file begins with the name of its module", self.span_of(self.token), help)
+            doc = None
+        while not self.at("end"):
+            if self.semicolon():
+                continue
+            with self.recovering(self.next_item):
+                if self.at("use"):
+                    uses.append(self.use())
+                else:
+                    item = self.item()
+                    if item is not None:
+                        items.append(item)
+        span = self.since(start)
+        return Module(span, self.source, path, doc, tuple(uses), tuple(items), tuple(self.comments))
+
+    def next_item(self) -> None:
+        """Skips to where an item may begin."""
+        while not self.at("end"):
+            if self.token.kind in ITEM_WORDS and self.begins_line() and self.column(self.token) == 0:
+                return
+            if self.at("{"):
+                self.skip_to_item_or_close()
+            elif self.token.kind in ITEM_WORDS and self.begins_line():
+                return
+            else:
+                self.next()
+
+    def skip_to_item_or_close(self) -> None:
+        """Skips a braced group, or what of it stands before an item at the left margin."""
+        depth = 0
+        while not self.at("end"):
+            kind = self.next().kind
+            depth += (kind == "{") - (kind == "}")
+            if depth == 0 or (self.token.kind in ITEM_WORDS and self.column(self.token) == 0):
+                return
+
+    def path(self, what: str) -> tuple[Name, ...]:
+        """path = NAME { "." NAME }"""
+        names = [self.name(what, allow_reserved=True)]
+        while self.accept("."):
+            names.append(self.name(what, allow_reserved=True))
+        return tuple(names)
+
+    def use(self) -> UseDecl:
+        """use = "use" path [ "as" NAME | "::" "{" { NAME [ "as" NAME ] "," } "}" ]; a path may begin with `crate`"""
+        start = self.next().start
+        if self.at("self", "super"):
+            word = self.token.text
+            message = f"a path cannot begin with `{word}`"
+            help = "name the module from the root of its package: `use crate.a.b`"
+            self.error("E1103", message, self.span_of(self.token), help)
+        first = self.token
+        names = []
+        if first.kind in ("crate", "self", "super"):
+            self.next()
+            names.append(Name(self.span_of(first), first.text))
+        else:
+            names.append(self.name("a package", allow_reserved=True))
+        while self.accept("."):
+            if self.at("{"):
+                raise self.unexpected(
+                    "a name for a module", help="a list of items follows `::`, as in `use a.b::{x, y}`"
+                )
+            names.append(self.name("a module", allow_reserved=True))
+        if self.at("::"):
+            self.next()
+            help = "items are listed in braces, as in `use a.b::{x, y}`"
+            opener = self.expect("{", "after `::`", help=help)
+            items = self.comma_list("}", self.use_name)
+            self.close("}", opener, "the imports")
+            return UseDecl(self.since(start), tuple(names), tuple(items), None)
+        alias = self.name("a module", allow_reserved=True) if self.accept("as") else None
+        return UseDecl(self.since(start), tuple(names), None, alias)
+
+    def use_name(self) -> UseName:
+        """use_name = NAME [ "as" NAME ]"""
+        start = self.token.start
+        if self.at("*"):
+            raise self.unexpected(
+                "the name of an item", help="name what the module needs: there are no wildcard imports"
+            )
+        name = self.name("an import")
+        alias = self.name("an import") if self.accept("as") else None
+        return UseName(self.since(start), name, alias)
+
+    def item(self) -> Item | None:
+        """item = [ "pub" ] ( const | alias | struct | enum | function | block )"""
+        doc = self.doc()
+        start = self.token
+        public = self.accept("pub") is not None
+        kind = self.token.kind
+        if kind in _FUNCTIONS:
+            return self.function(start, public, doc)
+        if kind == "block":
+            return self.block(start, public, doc)
+        if kind == "const":
+            return self.const(start, public, doc)
+        if kind == "type":
+            return self.alias(start, public, doc)
+        if kind == "struct":
+            return self.struct(start, public, doc)
+        if kind == "enum":
+            return self.enum(start, public, doc)
+        if kind in ("kernel", "extern"):
+            self.refused_item()
+            return None
+        if public and kind == "use":
+            help = "imports are not passed on: callers import from the module itself"
+            raise self.unexpected("an item after `pub`", help=help)
+        if kind == "module":
+            raise self.unexpected("an item", help="a file holds one module, named at its start")
+        if kind == "}":
+            raise self.unexpected("an item", help="this `}` closes nothing: it may be one too many")
+        if kind in _MEMBERS:
+            raise self.unexpected("an item", help=f"a `{kind}` is declared inside a block")
+        if kind in ("let", "var"):
+            raise self.unexpected("an item", help="a value of a module is a `const`")
+        raise self.unexpected(
+            "an item after `pub`" if public else "an item (`fn`, `op`, `entry`, `block`, `const`, ..)"
+        )
+
+    def refused_item(self) -> None:
+        """Reports a `kernel` (E1103) or `extern` (E2190) item and takes it whole."""
+        token = self.next()
+        if token.kind == "kernel":
+            message = "a `kernel` item is not part of the language"
+            help = "write an `op`: its body defines it, and a backend may run its own kernel for it"
+            self.error("E1103", message, self.span_of(token), help)
+        else:
+            help = "declare an `op` with a body instead"
+            self.error("E2190", "`extern` is not implemented", self.span_of(token), help)
+        margin = self.column(token) if self.begins_line(token) else 0
+        while not self.at("end"):
+            if self.at("{"):
+                self.skip_brackets()
+                return
+            if self.token.kind in ITEM_WORDS and self.begins_line() and self.column(self.token) <= margin:
+                return
+            self.next()
+
+    def const(self, start: Token, public: bool, doc: str | None) -> ConstItem:
+        """const = "const" NAME [ ":" type ] "=" expression"""
+        self.next()
+        name = self.name("a constant")
+        annotation = self.type() if self.accept(":") else None
+        self.expect("=", f"and the value of `{name.text}`")
+        value = self.expression()
+        return ConstItem(self.since(start.start), name, public, doc, annotation, value)
+
+    def alias(self, start: Token, public: bool, doc: str | None) -> AliasItem:
+        """alias = "type" NAME generics "=" type"""
+        self.next()
+        name = self.name("a type")
+        generics = self.generics()
+        self.expect("=", f"and the type that `{name.text}` stands for")
+        target = self.type()
+        return AliasItem(self.since(start.start), name, public, doc, generics, target)
+
+    def struct(self, start: Token, public: bool, doc: str | None) -> StructItem:
+        """struct = "struct" NAME generics "{" { NAME ":" type [ "," ] } "}" """
+        self.next()
+        name = self.name("a struct")
+        generics = self.generics()
+        opener = self.expect("{", "to open the fields")
+        fields: list[Field] = []
+        while not self.at("}", "end"):
+            at = self.token.start
+            field_name = self.name("a field")
+            self.expect(":", f"and the type of `{field_name.text}`")
+            fields.append(Field(Span(self.source, at, at), field_name, self.type()))
+            fields[-1].span = self.since(at)
+            self.accept(",")
+        self.close("}", opener, "the struct")
+        return StructItem(self.since(start.start), name, public, doc, generics, tuple(fields))
+
+    def enum(self, start: Token, public: bool, doc: str | None) -> EnumItem:
+        """enum = "enum" NAME "{" { NAME "," } [ NAME ] "}" """
+        self.next()
+        name = self.name("an enum")
+        opener = self.expect("{", "to open the variants")
+        variants = self.comma_list("}", self.variant)
+        self.close("}", opener, "the enum")
+        return EnumItem(self.since(start.start), name, public, doc, tuple(variants))
+
+    def variant(self) -> Name:
+        """variant = NAME"""
+        name = self.name("a variant")
+        if self.at("(", "{"):
+            raise self.unexpected("`,` or `}` after the variant", help="a variant carries no values")
+        return name
+
+    def function(self, start: Token, public: bool, doc: str | None) -> FunctionItem:
+        """function = ( "fn" | "op" | "entry" ) NAME generics parameters "->" type where clauses body clauses"""
+        kind = self.next().kind
+        name = self.name({"fn": "a function", "op": "an op", "entry": "an entry"}[kind])
+        generics = self.generics()
+        opener = self.expect("(", f"to open the parameters of `{name.text}`")
+        parameters = self.comma_list(")", self.parameter)
+        self.close(")", opener, "the parameters")
+        self.expect("->", f"and the type that `{name.text}` returns")
+        result = self.type()
+        where = self.where()
+        signature = self.since(start.start)
+        self.clauses(start)
+        if not self.at("{"):
+            raise self.unexpected(f"`{{` to open the body of `{name.text}`")
+        body = self.body(f"the body of `{name.text}`", start)
+        self.clauses(start)
+        span = self.since(start.start)
+        return FunctionItem(span, name, public, doc, kind, generics, tuple(parameters), result, where, body, signature)
+
+    def parameter(self) -> Parameter:
+        """parameter = NAME ":" type [ "=" expression ]"""
+        start = self.token.start
+        if self.at("self"):
+            raise self.unexpected("a name for a parameter")
+        name = self.name("a parameter")
+        self.expect(":", f"and the type of `{name.text}`")
+        annotation = self.type()
+        default = self.expression() if self.accept("=") else None
+        return Parameter(self.since(start), name, annotation, default)
+
+    def clauses(self, owner: Token) -> None:
+        """clauses = { "kernel" path [ generic_args ] | "grad" "(" names ")" body }; a backend's business, not kept"""
+        while True:
+            if self.at("kernel") and self.peek().kind == "name" and self.peek(2).kind in ("<", ".", "{", "kernel"):
+                self.next()
+                self.path("a kernel")
+                if self.at("<"):
+                    self.generic_args()
+            elif self.at("name") and self.token.text == "grad" and self.peek().kind == "(":
+                self.next()
+                opener = self.next()
+                self.comma_list(")", lambda: self.name("a gradient"))
+                self.close(")", opener, "the gradients")
+                self.body("the `grad` clause", owner)
+            else:
+                return
+
+    def block(self, start: Token, public: bool, doc: str | None) -> BlockItem:
+        """block = "block" NAME generics where "{" { member | [ "pub" ] function } "}" """
+        self.next()
+        name = self.name("a block")
+        generics = self.generics()
+        where = self.where()
+        what = f"the block `{name.text}`"
+        opener = self.expect("{", f"to open {what}")
+        members: list[Member] = []
+        methods: list[FunctionItem] = []
+        ended = False
+
+        def resume() -> None:
+            nonlocal ended
+            ended = self.next_member(start)
+
+        while not ended and not self.at("}"):
+            if self.semicolon():
+                continue
+            with self.recovering(resume):
+                if self.at("end"):
+                    self.close("}", opener, what)
+                member = self.member(what)
+                if isinstance(member, Member):
+                    members.append(member)
+                else:
+                    methods.append(member)
+        if not ended:
+            self.next()
+        span = self.since(start.start)
+        return BlockItem(span, name, public, doc, generics, where, tuple(members), tuple(methods))
+
+    def next_member(self, owner: Token) -> bool:
+        """Skips to where a member may begin or the block ends; True if it ended without its `}`."""
+        while not self.at("end", "}", ";"):
+            word = self.token.kind in MEMBER_WORDS or self.token.kind in ITEM_WORDS
+            if word and self.begins_line():
+                if self.column(self.token) <= self.column(owner):
+                    return True
+                if self.token.kind in MEMBER_WORDS:
+                    return False
+            if self.at("{"):
+                self.skip_brackets()
+            else:
+                self.next()
+        return self.at("end")
+
+    def member(self, what: str) -> Member | FunctionItem:
+        """member = ( "param" | "buffer" | "state" | "sub" ) NAME ":" type [ "=" expression ]"""
+        doc = self.doc()
+        start = self.token
+        public = self.accept("pub") is not None
+        kind = self.token.kind
+        if kind in ("fn", "entry"):
+            return self.function(start, public, doc)
+        if kind == "op":
+            raise self.unexpected("a member", help="an op belongs to a module: declare it outside the block")
+        if kind not in _MEMBERS:
+            help = f"a `{kind}` belongs to a module: declare it outside the block" if kind in ITEM_WORDS else None
+            raise self.unexpected(f"a member or `}}` to close {what}", help=help)
+        if public:
+            help = "every member can be read from outside; only methods are `pub`"
+            self.error("E1101", f"a `{kind}` cannot be `pub`", self.span_of(start), help)
+        self.next()
+        name = self.name(f"a `{kind}`")
+        self.expect(":", f"and the type of `{name.text}`")
+        annotation = self.type()
+        value = self.expression() if self.accept("=") else None
+        return Member(self.since(start.start), name, doc, kind, annotation, value)

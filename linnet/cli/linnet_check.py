@@ -1,0 +1,70 @@
+"""`linnet check`: do these files check?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from linnet.cli.codes import FINE, PROBLEMS
+from linnet.cli.frame import json_option, quiet_option
+
+
+@click.command("check")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@json_option
+@quiet_option
+@click.pass_context
+def command(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, quiet: bool) -> int:
+    """Check Linnet files, and every file of the folders named.
+
+    Errors and warnings are shown with their source line; a warning alone does not fail.
+
+    Example: linnet check nests/qwen3-8b-fp8/src/lib.linnet
+    """
+    from linnet.language.check import load
+    from linnet.language.diagnostics import Diagnostics, render, to_json
+
+    files = source_files(paths)
+    found = Diagnostics()
+    for file in files:
+        found.extend(load(file).diagnostics)
+    errors = sum(item.severity == "error" for item in found.items)
+    if as_json:
+        report = {
+            "ok": errors == 0,
+            "files": [str(file) for file in files],
+            "diagnostics": [*map(to_json, found.items)],
+        }
+        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        colour = ctx.color is not False and sys.stdout.isatty()
+        for item in found.items:
+            click.echo(render(item, color=colour) + "\n")
+        if not quiet:
+            click.echo(f"{_count(len(files), 'file')} checked: {summary(errors, len(found.items) - errors)}.")
+    return PROBLEMS if errors else FINE
+
+
+def source_files(paths: tuple[Path, ...]) -> list[Path]:
+    """The files named and those under the folders named, each once. Raises UsageError for a folder without any."""
+    files: dict[Path, None] = {}
+    for path in paths:
+        inside = sorted(path.rglob("*.linnet")) if path.is_dir() else [path]
+        if not inside:
+            raise click.UsageError(f"{path} holds no .linnet file; name a file, or a folder that has some.")
+        files.update(dict.fromkeys(inside))
+    return list(files)
+
+
+def summary(errors: int, warnings: int) -> str:
+    """`no problem`, `1 error`, `2 errors and 1 warning`."""
+    parts = [_count(errors, "error")] if errors else []
+    parts += [_count(warnings, "warning")] if warnings else []
+    return " and ".join(parts) or "no problem"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

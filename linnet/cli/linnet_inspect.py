@@ -1,0 +1,151 @@
+"""`linnet inspect`: what a source declares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from linnet.cli.codes import FINE, PROBLEMS
+from linnet.cli.frame import json_option
+
+if TYPE_CHECKING:
+    from linnet.language.program.checked import CheckedBlock, Program
+    from linnet.language.program.types import BlockType, GenericValue
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A weight as `--json` prints it. An axis is a number where its generics are bound, else the dimension's text."""
+
+    path: str
+    kind: str
+    shape: list[int | str]
+    dtype: str
+    optional: bool
+
+
+@click.command("inspect")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--parameters", is_flag=True, required=True, help="List every weight of the root block.")
+@click.option("--bind", "bindings", multiple=True, metavar="G=VALUE", help="Give a generic its value; may be repeated.")
+@click.option("--root", metavar="BLOCK", help="The root block; by default the one that has entries.")
+@json_option
+def command(file: Path, parameters: bool, bindings: tuple[str, ...], root: str | None, as_json: bool) -> int:
+    """List the weights that a source's root block reads, by path.
+
+    Shapes are numbers where their generics are bound by --bind or have defaults, and text otherwise; an array of blocks
+    whose length is not bound is written {i}.
+
+    Example: linnet inspect --parameters --bind Layers=2 --bind H=64 src/lib.linnet
+    """
+    from linnet.language.check import load
+    from linnet.language.diagnostics import render
+
+    checked = load(file)
+    if checked.program is None or not checked.ok:
+        click.echo("\n\n".join(render(item) for item in checked.diagnostics), err=True)
+        return PROBLEMS
+    block = _root_block(checked.program, root, file)
+    given = _given(block, bindings)
+    if all(decl.name in given or decl.default is not None for decl in block.generics):
+        from linnet.language.program.binding import bind
+
+        # Values for every generic can break a `where`; this is what says so.
+        bind(checked.program, block.name, given)
+    found = list(block_parameters(block, given))
+    if as_json:
+        click.echo(json.dumps([asdict(item) for item in found], indent=1))
+    else:
+        width = max((len(item.path) for item in found), default=0)
+        for item in found:
+            shape = f"{item.dtype} [{', '.join(map(str, item.shape))}]"
+            notes = [item.kind] * (item.kind != "param") + ["optional"] * item.optional
+            click.echo(f"{item.path:{width}}  {shape}" + (f"  ({', '.join(notes)})" if notes else ""))
+    return FINE
+
+
+def block_parameters(block: CheckedBlock, given: Mapping[str, int | str]) -> Iterator[Parameter]:
+    """Every param and buffer under `block`, in declaration order; `given` and defaults are put in for its generics."""
+    from linnet.language.check.dims import Dim
+    from linnet.language.check.substitute import substitute, substitute_value
+    from linnet.language.program.types import BlockType
+
+    mapping: dict[str, GenericValue] = {}
+    for decl in block.generics:
+        value = given.get(decl.name)
+        if value is not None:
+            mapping[decl.name] = Dim.of(value) if isinstance(value, int) else value
+        elif decl.default is not None:
+            mapping[decl.name] = substitute_value(decl.default, mapping)
+    instance = substitute(block.self_type(), mapping)
+    assert isinstance(instance, BlockType)
+    yield from _walk(instance, "", optional=False)
+
+
+def _walk(instance: BlockType, prefix: str, optional: bool) -> Iterator[Parameter]:
+    from linnet.language.check.dims import Dim
+    from linnet.language.check.substitute import substitute
+    from linnet.language.program.types import BlockArrayType, BlockType, OptionalType, TensorType
+
+    names = [decl.name for decl in instance.block.generics]
+    mapping = dict(zip(names, instance.args, strict=True))
+    for member in instance.block.members.values():
+        declared, path = substitute(member.type, mapping), prefix + member.name
+        absent = optional or isinstance(declared, OptionalType)
+        if isinstance(declared, OptionalType):
+            declared = declared.inner
+        match declared:
+            case TensorType() if member.kind in ("param", "buffer"):
+                shape = [size.constant if isinstance(size, Dim) and size.constant is not None else str(size)
+                         for size in declared.shape]  # fmt: skip
+                yield Parameter(path, member.kind, shape, str(declared.dtype), absent)
+            case BlockType():
+                yield from _walk(declared, f"{path}.", absent)
+            case BlockArrayType():
+                count = declared.count.constant
+                for position in ["{i}"] if count is None else range(count):
+                    yield from _walk(declared.inner, f"{path}.{position}.", absent)
+
+
+def _root_block(program: Program, name: str | None, file: Path) -> CheckedBlock:
+    blocks = program.root.blocks
+    if name is not None:
+        if name not in blocks:
+            known = ", ".join(blocks) or "none"
+            raise click.BadParameter(f"{file} has no block {name}; its blocks: {known}.", param_hint="--root")
+        return blocks[name]
+    candidates = program.blocks_with_entries()
+    if len(candidates) != 1:
+        listed = ", ".join(block.name for block in candidates or blocks.values()) or "none"
+        count = "several blocks that have" if candidates else "no block that has"
+        raise click.UsageError(f"{file} has {count} entries: name the root with --root; its blocks: {listed}.")
+    return candidates[0]
+
+
+def _given(block: CheckedBlock, bindings: tuple[str, ...]) -> dict[str, int | str]:
+    from linnet.language.program.types import DTYPES
+
+    given: dict[str, int | str] = {}
+    names = [decl.name for decl in block.generics]
+    for text in bindings:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not of the form G=VALUE, such as H=64.", param_hint="--bind")
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise click.BadParameter(f"{block.name} has no generic {name}; its generics: {known}.", param_hint="--bind")
+        if value in DTYPES:
+            given[name] = value
+        elif value.isascii() and value.isdigit() and len(value) <= 18:
+            given[name] = int(value)
+        else:
+            raise click.BadParameter(
+                f"{name} is {value!r}, which is neither a number, such as 64, nor a dtype, such as bf16.",
+                param_hint="--bind",
+            )
+    return given

@@ -1,0 +1,79 @@
+"""What the code imports is what the distribution declares, and the light paths import nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+# Code that runs only with the torch extra installed.
+TORCH_ONLY = ("linnet/runner/",)
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of the absolute imports in a file, those inside functions included."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def declared(lines: list[str]) -> set[str]:
+    return {re.sub(r"[-_.]+", "-", re.split(r"[\[<>=~!; ]", line)[0]).lower() for line in lines}
+
+
+def test_every_import_is_declared(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    core = declared(project["dependencies"])
+    extra = declared(project["optional-dependencies"]["torch"])
+    distributions = packages_distributions()
+    missing = []
+    for path in sorted((root / "linnet").rglob("*.py")):
+        relative = path.relative_to(root).as_posix()
+        # The demo and nest hand over to the runner, so they may touch what the torch extra brings.
+        allowed = core | extra if relative.startswith((*TORCH_ONLY, "linnet/cli/", "linnet/nest.py")) else core
+        for name in sorted(imported(path) - set(sys.stdlib_module_names) - {"linnet"}):
+            owners = {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [name])}
+            if not owners & allowed:
+                missing.append(f"{relative} imports {name}")
+    assert missing == []
+
+
+def test_every_core_dependency_is_imported(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    distributions = packages_distributions()
+    used = set()
+    for path in (root / "linnet").rglob("*.py"):
+        for name in imported(path):
+            used |= {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [])}
+    lines = project["dependencies"] + project["optional-dependencies"]["torch"]
+    assert declared(lines) - used == set()
+
+
+def test_constraints_pin_every_dependency(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    pins = [line for line in (root / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    assert [pin for pin in pins if "==" not in pin] == []
+    lines = project["dependencies"] + [
+        line for extra, found in project["optional-dependencies"].items() if extra != "mlx" for line in found
+    ]
+    assert declared(lines) - declared(pins) - {"linnet-nest"} == set()
+
+
+@pytest.mark.parametrize(
+    "statement", ["from linnet import nest", "import linnet.cli.nest_main, linnet.cli.linnet_main"]
+)
+def test_importing_costs_nothing_heavy(statement: str) -> None:
+    heavy = "('torch', 'numpy', 'transformers', 'jinja2', 'pygments', 'huggingface_hub', 'nh3')"
+    code = f"import sys; {statement}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

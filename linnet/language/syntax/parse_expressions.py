@@ -127,7 +127,9 @@ class ExpressionParser(Cursor):
                 name = self.name("a member", allow_reserved=True)
                 value = MemberExpr(self.since(start), value, name)
             elif kind == "<" and not self.in_generics and isinstance(value, NameExpr | MemberExpr):
-                generics = self.attempt(self.call_generics)
+                # No operand begins with `*`, so `f<*S>(x)` cannot be a comparison and is worth a fault of its own.
+                sure = self.peek().kind == "*"
+                generics = self.call_generics() if sure else self.attempt(self.call_generics)
                 if generics is None:
                     break
                 height = max(height, self.height)

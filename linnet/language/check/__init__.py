@@ -1,0 +1,39 @@
+"""From a file to a checked program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from linnet.language.check.checker import Checker
+from linnet.language.check.modules import Loader
+from linnet.language.diagnostics import Diagnostic, Diagnostics
+from linnet.language.program.checked import Program
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The diagnostics of a file and all that it imports; the program where there is no error among them."""
+
+    program: Program | None
+    diagnostics: list[Diagnostic]
+
+    @property
+    def ok(self) -> bool:
+        return self.program is not None
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        return [item for item in self.diagnostics if item.severity == "error"]
+
+
+def load(path: Path) -> CheckResult:
+    """Read, parse and check the file `path` and its imports. Raises OSError where `path` itself cannot be read."""
+    diagnostics = Diagnostics()
+    loader = Loader(diagnostics)
+    root = loader.load_root(path)
+    program: Program | None = None
+    # Names that a broken tree lacks would only cause errors that are not there.
+    if root is not None and not diagnostics.has_errors:
+        program = Checker(diagnostics).check(root)
+    return CheckResult(None if diagnostics.has_errors else program, diagnostics.items)

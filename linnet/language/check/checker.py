@@ -1,0 +1,296 @@
+"""The checker: declarations resolved on demand, then every body checked, then what only the whole shows."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from functools import cached_property
+
+from linnet.language.check import declarations, statements
+from linnet.language.check.context import PRELUDE, Context, Decl, Failed, Import, ModuleScope
+from linnet.language.check.expressions import expression
+from linnet.language.check.modules import STD_ROOT, LoadedModule
+from linnet.language.diagnostics import Diagnostics, Note
+from linnet.language.program.checked import CheckedBlock, CheckedFunction, CheckedModule, Program, Typed
+from linnet.language.program.types import BlockArrayType, BlockType, OptionalType, Type
+from linnet.language.source import Span
+from linnet.language.syntax import tree
+
+
+class Checker:
+    """Checks a root module and all that it imports."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.diagnostics = diagnostics
+        self.scopes: dict[int, ModuleScope] = {}
+        self.scope_of: dict[int, ModuleScope] = {}
+        self.nodes: dict[int, tree.FunctionItem | tree.BlockItem] = {}
+        self.broken_members: dict[int, set[str]] = {}
+        self.members_done: set[int] = set()
+        self.members_read: set[tuple[int, str]] = set()
+        self.calls: dict[int, dict[int, tuple[CheckedFunction, Span]]] = {}
+        self.contexts: dict[int, Context] = {}
+        # Above zero while a `where` clause is read: its divisors need no proof.
+        self.in_where = 0
+
+    def check(self, root: LoadedModule) -> Program:
+        """Declare and check every module that `root` reaches."""
+        order: list[ModuleScope] = []
+        self._collect(root, order)
+        for scope in order:
+            for name in scope.items:
+                self.declare(scope, name)
+        for scope in order:
+            for block in scope.checked.blocks.values():
+                self.ensure_members(block)
+        for scope in order:
+            self._check_bodies(scope)
+        self._recursion(order)
+        self._nesting(order)
+        for scope in order:
+            self._unused(scope)
+        modules = {scope.loaded.key: scope.checked for scope in order}
+        return Program(self.scopes[id(root)].checked, modules)
+
+    def _collect(self, loaded: LoadedModule, order: list[ModuleScope]) -> None:
+        if id(loaded) in self.scopes:
+            return
+        checked = CheckedModule(".".join(name.text for name in loaded.tree.path), loaded.tree.source)
+        scope = self.scopes[id(loaded)] = ModuleScope(loaded, checked)
+        for imported in loaded.imports.values():
+            self._collect(imported, order)
+        order.append(scope)
+        self._names(scope)
+
+    def _names(self, scope: ModuleScope) -> None:
+        """Bind a module's imports and items, one meaning for each name (E1204, E1207)."""
+        spans: dict[str, Span] = {}
+
+        def bind(name: tree.Name, what: str) -> bool:
+            if name.text in PRELUDE:
+                self.diagnostics.error("E1207", f"`{name.text}` is a prelude name and cannot be redeclared", name.span)
+                return False
+            if name.text in spans:
+                first = Note("first declared here", spans[name.text])
+                self.diagnostics.error("E1204", f"two {what} of one name: `{name.text}`", name.span, (first,))
+                return False
+            spans[name.text] = name.span
+            return True
+
+        for use in scope.loaded.tree.uses:
+            module = scope.loaded.imports.get(tuple(name.text for name in use.path))
+            if use.names is None:
+                name = use.alias or use.path[-1]
+                if module is None:
+                    scope.broken.add(name.text)
+                elif bind(name, "imports"):
+                    scope.imports[name.text] = Import(module, None, name.span)
+                continue
+            for used in use.names:
+                name = used.alias or used.name
+                if module is None:
+                    scope.broken.add(name.text)
+                elif bind(name, "imports"):
+                    scope.imports[name.text] = Import(module, used.name, name.span)
+        for item in scope.loaded.tree.items:
+            if bind(item.name, "items"):
+                scope.items[item.name.text] = item
+        for name, imported in list(scope.imports.items()):
+            if imported.item is not None and not self._importable(scope, imported):
+                del scope.imports[name]
+                scope.broken.add(name)
+
+    def _importable(self, scope: ModuleScope, imported: Import) -> bool:
+        """Whether the imported item exists and is public (E1201, E1203)."""
+        assert imported.item is not None
+        source = self.scopes[id(imported.module)]
+        item = source.items.get(imported.item.text)
+        if item is not None and item.public:
+            return True
+        key, text = imported.module.key, imported.item.text
+        if item is not None:
+            self.diagnostics.error(
+                "E1203", f"`{text}` is private to `{key}`", imported.item.span,
+                (Note("declared here", item.name.span),), f"declare it `pub` in {key}",
+            )  # fmt: skip
+            return False
+        if text in source.broken:
+            return False
+        near = get_close_matches(text, [name for name, other in source.items.items() if other.public], 1)
+        self.diagnostics.error(
+            "E1201", f"module `{key}` has no item `{text}`", imported.item.span,
+            help=f"did you mean `{near[0]}`?" if near else None,
+        )  # fmt: skip
+        return False
+
+    # Lookups that contexts use
+
+    def expression(self, ctx: Context, node: tree.Expr, expected: Type | None) -> Typed:
+        return expression(ctx, node, expected)
+
+    def find_item(self, scope: ModuleScope, name: str, span: Span) -> Decl | LoadedModule | None:
+        """What `name` means in a module: its own item, or an import's. Raises Failed where its declaration did."""
+        if name in scope.items:
+            decl = self.declare(scope, name, span)
+            if decl is None:
+                raise Failed
+            return decl
+        imported = scope.imports.get(name)
+        if imported is None:
+            if name in scope.broken:
+                raise Failed
+            return None
+        imported.used = True
+        if imported.item is None:
+            return imported.module
+        decl = self.declare(self.scopes[id(imported.module)], imported.item.text, span)
+        if decl is None:
+            raise Failed
+        return decl
+
+    def public_item(self, module: LoadedModule, name: tree.Name, ctx: Context) -> Decl:
+        """`module.name` (E1201, E1203). Raises Failed."""
+        scope = self.scopes[id(module)]
+        item = scope.items.get(name.text)
+        if item is None:
+            near = get_close_matches(name.text, [n for n, other in scope.items.items() if other.public], 1)
+            ctx.fail(
+                "E1201", f"module `{module.key}` has no item `{name.text}`", name.span,
+                help=f"did you mean `{near[0]}`?" if near else None,
+            )  # fmt: skip
+        if not item.public and scope is not ctx.scope:
+            ctx.fail("E1203", f"`{name.text}` is private to `{module.key}`", name.span,
+                     [Note("declared here", item.name.span)], f"declare it `pub` in {module.key}")  # fmt: skip
+        decl = self.declare(scope, name.text, name.span)
+        if decl is None:
+            raise Failed
+        return decl
+
+    def declare(self, scope: ModuleScope, name: str, used: Span | None = None) -> Decl | None:
+        """The declaration of a module's item, resolved once; None where that failed (E2122 for one that needs itself)."""
+        if name in scope.decls:
+            return scope.decls[name]
+        item = scope.items[name]
+        if name in scope.declaring:
+            chain = " -> ".join([*scope.declaring[scope.declaring.index(name) :], name])
+            self.diagnostics.error("E2122", f"`{name}` is defined by itself: {chain}", used or item.name.span)
+            return None
+        scope.declaring.append(name)
+        try:
+            decl = declarations.declare(self, scope, item)
+        except Failed:
+            decl = None
+        scope.declaring.pop()
+        scope.decls[name] = decl
+        return decl
+
+    def ensure_members(self, block: CheckedBlock) -> None:
+        """Resolve a block's members and methods before they are looked up."""
+        if id(block) not in self.members_done:
+            self.members_done.add(id(block))
+            declarations.members(self, block)
+
+    def member_read(self, block: CheckedBlock, name: str) -> None:
+        self.members_read.add((id(block), name))
+
+    def edge(self, caller: CheckedFunction | None, callee: CheckedFunction, span: Span) -> None:
+        """Remember that one function calls another."""
+        if caller is not None:
+            self.calls.setdefault(id(caller), {}).setdefault(id(callee), (callee, span))
+
+    @cached_property
+    def _std_names(self) -> dict[str, str]:
+        """Public items of the standard library and the module that has each, for suggestions."""
+        found: dict[str, str] = {}
+        for path in sorted(STD_ROOT.rglob("*.linnet")):
+            module = ".".join(("std", *path.relative_to(STD_ROOT).with_suffix("").parts))
+            for name in re.findall(r"^pub (?:op|fn|block|const) (\w+)", path.read_text("utf-8"), re.M):
+                found.setdefault(name, module)
+        return found
+
+    def std_home(self, name: str) -> str | None:
+        return self._std_names.get(name)
+
+    # Bodies, and what only the whole program shows
+
+    def _check_bodies(self, scope: ModuleScope) -> None:
+        functions = [*scope.checked.functions.values()]
+        for block in scope.checked.blocks.values():
+            functions += block.methods.values()
+        for function in functions:
+            node = self.nodes[id(function)]
+            assert isinstance(node, tree.FunctionItem)
+            ctx = self.contexts[id(function)]
+            with ctx.inner_scope():
+                for parameter, var in zip(node.parameters, function.parameters, strict=True):
+                    ctx.declare_local(parameter.name, var, warn_unused=False)
+                function.body = statements.function_body(ctx, node, function.result)
+
+    def _recursion(self, order: list[ModuleScope]) -> None:
+        """No function calls itself, directly or through others (E2119)."""
+        done: set[int] = set()
+        path: list[CheckedFunction] = []
+
+        def visit(function: CheckedFunction) -> None:
+            done.add(id(function))
+            path.append(function)
+            for callee, span in self.calls.get(id(function), {}).values():
+                if callee in path:
+                    chain = " -> ".join(f.name for f in [*path[path.index(callee) :], callee])
+                    self.diagnostics.error("E2119", f"recursion: {chain}", span)
+                elif id(callee) not in done:
+                    visit(callee)
+            path.pop()
+
+        for scope in order:
+            functions = [*scope.checked.functions.values()]
+            for block in scope.checked.blocks.values():
+                functions += block.methods.values()
+            for function in functions:
+                if id(function) not in done:
+                    visit(function)
+
+    def _nesting(self, order: list[ModuleScope]) -> None:
+        """No block holds itself, directly or through its children (E2122)."""
+        done: set[int] = set()
+        path: list[CheckedBlock] = []
+
+        def visit(block: CheckedBlock) -> None:
+            done.add(id(block))
+            path.append(block)
+            for member in block.members.values():
+                child = child_block(member.type)
+                if child is None:
+                    continue
+                if child in path:
+                    chain = " -> ".join(b.name for b in [*path[path.index(child) :], child])
+                    self.diagnostics.error("E2122", f"block `{child.name}` holds itself: {chain}", member.span)
+                elif id(child) not in done:
+                    visit(child)
+            path.pop()
+
+        for scope in order:
+            for block in scope.checked.blocks.values():
+                if id(block) not in done:
+                    visit(block)
+
+    def _unused(self, scope: ModuleScope) -> None:
+        for name, imported in scope.imports.items():
+            if not imported.used and not name.startswith("_"):
+                self.diagnostics.warning("W1001", f"unused import `{name}`", imported.span, help="remove it")
+        for block in scope.checked.blocks.values():
+            methods = [method for method in block.methods.values() if not method.public and method.kind == "fn"]
+            for item in [*block.members.values(), *methods]:
+                if (id(block), item.name) not in self.members_read and not item.name.startswith("_"):
+                    self.diagnostics.warning("W1003", f"member `{item.name}` of `{block.name}` is never used", item.span)
+
+
+def child_block(type: Type) -> CheckedBlock | None:
+    """The block of a `sub`, also of an array or an optional one."""
+    if isinstance(type, OptionalType):
+        type = type.inner
+    if isinstance(type, BlockArrayType):
+        type = type.inner
+    return type.block if isinstance(type, BlockType) else None
+
+

@@ -1,0 +1,202 @@
+"""Where a name is looked up and what is known there: module scopes, and the context of one declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NoReturn
+
+from linnet.language.check.modules import LoadedModule
+from linnet.language.check.prover import Facts
+from linnet.language.diagnostics import Note
+from linnet.language.program.checked import (
+    CheckedBlock,
+    CheckedFunction,
+    CheckedModule,
+    GenericDecl,
+    IndexVar,
+    LocalVar,
+    StructDecl,
+    Typed,
+)
+from linnet.language.program.types import EnumType, TensorType, Type
+from linnet.language.source import Span
+from linnet.language.syntax import tree
+
+if TYPE_CHECKING:
+    from linnet.language.check.checker import Checker
+
+PRELUDE = frozenset(
+    "cast exp log sqrt rsqrt sin cos tanh abs min max shl shr select reshape permute broadcast_to concat cumsum iota "
+    "fill pad gather scatter".split()
+)
+
+
+class Failed(Exception):
+    """A diagnostic has been reported; whatever needed the result gives up without another one."""
+
+
+@dataclass(slots=True, eq=False)
+class ConstDecl:
+    """A constant: its value is written out wherever it is used. `type` may be an unsettled literal's."""
+
+    name: str
+    type: TensorType
+    value: Typed
+    public: bool
+
+
+@dataclass(slots=True, eq=False)
+class AliasDecl:
+    name: str
+    generics: tuple[GenericDecl, ...]
+    type: Type
+
+
+Decl = ConstDecl | AliasDecl | StructDecl | EnumType | CheckedFunction | CheckedBlock
+
+
+@dataclass(slots=True, eq=False)
+class Import:
+    """What a `use` binds: a module (`item` is None) or one of its items."""
+
+    module: LoadedModule
+    item: tree.Name | None
+    span: Span
+    used: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class ModuleScope:
+    """A module's own items and imports, by name. `broken` names failed to import: their uses say nothing more."""
+
+    loaded: LoadedModule
+    checked: CheckedModule
+    items: dict[str, tree.Item] = field(default_factory=dict)
+    imports: dict[str, Import] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    decls: dict[str, Decl | None] = field(default_factory=dict)
+    declaring: list[str] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Context:
+    """One declaration being checked: its generics, what they satisfy, its block, its locals, its indices."""
+
+    checker: Checker
+    scope: ModuleScope
+    facts: Facts
+    generics: dict[str, GenericDecl] = field(default_factory=dict)
+    block: CheckedBlock | None = None
+    function: CheckedFunction | None = None
+    owner: str = ""
+    locals: list[dict[str, LocalVar]] = field(default_factory=list)
+    indices: dict[str, IndexVar] | None = None
+    # Indices that a call's arguments cannot use, for the message that says so.
+    hidden: list[dict[str, IndexVar] | None] = field(default_factory=list)
+    poisoned: set[int] = field(default_factory=set)
+    read: set[int] = field(default_factory=set)
+    spans: dict[int, Span] = field(default_factory=dict)
+    loops: int = 0
+
+    def fail(
+        self, code: str, message: str, span: Span, notes: Iterable[Note | str] = (), help: str | None = None
+    ) -> NoReturn:
+        """Report an error and give up on what is being checked."""
+        self.error(code, message, span, notes, help)
+        raise Failed
+
+    def error(
+        self, code: str, message: str, span: Span, notes: Iterable[Note | str] = (), help: str | None = None
+    ) -> None:
+        as_notes = tuple(Note(note, None) if isinstance(note, str) else note for note in notes)
+        self.checker.diagnostics.error(code, message, span, as_notes, help)
+
+    def expr(self, node: tree.Expr, expected: Type | None = None) -> Typed:
+        """The checked expression; literals may still be unsettled (`substitute.FLEX`)."""
+        return self.checker.expression(self, node, expected)
+
+    # Locals
+
+    @contextmanager
+    def inner_scope(self) -> Iterator[None]:
+        self.locals.append({})
+        try:
+            yield
+        finally:
+            self._close_scope(self.locals.pop())
+
+    def _close_scope(self, names: dict[str, LocalVar]) -> None:
+        for name, var in names.items():
+            span = self.spans.get(id(var))
+            if span is not None and id(var) not in self.read | self.poisoned and not name.startswith("_"):
+                self.checker.diagnostics.warning(
+                    "W1002", f"local `{name}` is never used", span, help=f"remove it, or call it `_{name}`"
+                )
+
+    def declare_local(self, name: tree.Name, var: LocalVar, warn_unused: bool = True) -> None:
+        """Bind a local in the innermost scope (E1205 for a second one of its name, E1207 for a prelude name)."""
+        if name.text in PRELUDE:
+            self.error("E1207", f"`{name.text}` is a prelude name and cannot be redeclared", name.span)
+            return
+        scope = self.locals[-1]
+        if name.text in scope:
+            first = self.spans.get(id(scope[name.text]))
+            self.error(
+                "E1205",
+                f"`{name.text}` is already declared in this scope",
+                name.span,
+                [Note("first declared here", first)] if first else (),
+                "choose another name, or assign to a `var`",
+            )
+        self._remember(name, var, warn_unused)
+
+    def _remember(self, name: tree.Name, var: LocalVar, warn_unused: bool) -> None:
+        self.locals[-1][name.text] = var
+        self.spans[id(var)] = name.span
+        if not warn_unused:
+            self.read.add(id(var))
+
+    def poison(self, name: tree.Name) -> None:
+        """Bind a name whose value failed to check: uses of it are silent."""
+        var = LocalVar(name.text, TensorType((), "bool"), mutable=True)
+        self.poisoned.add(id(var))
+        if self.locals:
+            self._remember(name, var, warn_unused=False)
+
+    def find_local(self, name: str) -> LocalVar | None:
+        for scope in reversed(self.locals):
+            if name in scope:
+                return scope[name]
+        return None
+
+    # Names of the module
+
+    def find_item(self, name: str, span: Span) -> Decl | LoadedModule | None:
+        """The item or module that `name` means at module level; None where there is none. Raises Failed."""
+        return self.checker.find_item(self.scope, name, span)
+
+    def unknown(self, name: str, span: Span, what: str = "name") -> NoReturn:
+        if any(indices and name in indices for indices in self.hidden):
+            self.fail(
+                "E3104", f"index `{name}` cannot be used inside this call", span,
+                help="bind the call's result with `let` first, then index it",
+            )  # fmt: skip
+        near = get_close_matches(name, self.visible_names(), 1)
+        hint = f"did you mean `{near[0]}`?" if near else None
+        if hint is None and (home := self.checker.std_home(name)):
+            hint = f"add `use {home}::{{{name}}}`"
+        self.fail("E1201", f"unknown {what} `{name}`", span, help=hint)
+
+    def visible_names(self) -> list[str]:
+        names = [name for scope in self.locals for name in scope]
+        names += [*self.generics, *self.scope.items, *self.scope.imports, *PRELUDE]
+        if self.block is not None:
+            names += [*self.block.members, *self.block.methods]
+        return names
+
+    def owner_text(self) -> str:
+        """How help lines name the declaration whose `where` would need a clause."""
+        return self.owner

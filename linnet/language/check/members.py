@@ -1,0 +1,126 @@
+"""What a name or a dotted path means: block members, struct fields, enum variants, modules' items."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import NoReturn
+
+from linnet.language.check.context import ConstDecl, Context, Failed
+from linnet.language.check.modules import LoadedModule
+from linnet.language.check.substitute import substitute
+from linnet.language.check.type_nodes import describe
+from linnet.language.program.checked import (
+    CheckedBlock,
+    CheckedFunction,
+    EnumValue,
+    FieldValue,
+    SelfBlock,
+    StateValue,
+    SubBlock,
+    Typed,
+    Weight,
+)
+from linnet.language.program.types import BlockType, EnumType, GenericValue, OptionalType, StructType, TensorType
+from linnet.language.source import Span
+from linnet.language.syntax import tree
+
+
+def block_mapping(type: BlockType) -> dict[str, GenericValue]:
+    """A block instance's generics by name, for substitution."""
+    return dict(zip((g.name for g in type.block.generics), type.args, strict=True))
+
+
+def scalar_inside(ctx: Context, value: Typed) -> Typed:
+    """Inside index notation a tensor must be indexed."""
+    if ctx.indices is not None and isinstance(value.type, TensorType) and value.type.shape:
+        rank = len(value.type.shape)
+        ctx.fail(
+            "E3104", f"`{value.span.text}` is a tensor {describe(value.type)}: inside index notation index every axis",
+            value.span, help=f"write `{value.span.text}[{', '.join('ijklmnop'[:rank])}]`",
+        )  # fmt: skip
+    return value
+
+
+def not_a_value(ctx: Context, found: object, text: str, span: Span) -> NoReturn:
+    kinds = {CheckedFunction: "a function: call it", CheckedBlock: "a block", LoadedModule: "a module"}
+    what = next((words for kind, words in kinds.items() if isinstance(found, kind)), "a type")
+    ctx.fail("E1208", f"`{text}` is {what}, not a value", span)
+
+
+def member(ctx: Context, node: tree.MemberExpr) -> Typed:
+    """`object.name`: a module's constant, an enum's variant, a struct's field, a block's member."""
+    found = path_item(ctx, node.object)
+    if isinstance(found, LoadedModule):
+        item = ctx.checker.public_item(found, node.name, ctx)
+        if isinstance(item, ConstDecl):
+            return item.value
+        return not_a_value(ctx, item, node.name.text, node.span)
+    if isinstance(found, EnumType):
+        if node.name.text not in found.variants:
+            near = get_close_matches(node.name.text, found.variants, 1)
+            ctx.fail(
+                "E2107", f"enum `{found.name}` has no variant `{node.name.text}`", node.name.span,
+                help=f"did you mean `{near[0]}`?" if near else f"its variants are {', '.join(found.variants)}",
+            )  # fmt: skip
+        return EnumValue(found, node.span, node.name.text)
+    saved, ctx.indices = ctx.indices, None
+    try:
+        value = ctx.expr(node.object)
+    finally:
+        ctx.indices = saved
+    if isinstance(value.type, BlockType):
+        return scalar_inside(ctx, block_member(ctx, value, node.name))
+    if isinstance(value.type, StructType):
+        for field, type in value.type.fields:
+            if field == node.name.text:
+                return scalar_inside(ctx, FieldValue(type, node.span, value, field))
+        fields = [field for field, _ in value.type.fields]
+        near = get_close_matches(node.name.text, fields, 1)
+        ctx.fail(
+            "E2107", f"struct `{value.type}` has no field `{node.name.text}`", node.name.span,
+            help=f"did you mean `{near[0]}`?" if near else f"its fields are {', '.join(fields)}",
+        )  # fmt: skip
+    help = "take it apart first: `match v { some(x) => .. none => .. }`" if isinstance(value.type, OptionalType) else None
+    ctx.fail("E2107", f"{describe(value.type)} has no member `{node.name.text}`", node.name.span, help=help)
+
+
+def path_item(ctx: Context, node: tree.Expr) -> object:
+    """The module, enum or other declaration that a path names; None where it is a value's."""
+    if isinstance(node, tree.NameExpr):
+        shadowed = ctx.find_local(node.name) is not None or node.name in ctx.generics
+        if shadowed or (ctx.block is not None and ctx.function is not None and node.name in ctx.block.members):
+            return None
+        found = ctx.find_item(node.name, node.span)
+        return None if isinstance(found, ConstDecl) else found
+    if isinstance(node, tree.MemberExpr):
+        outer = path_item(ctx, node.object)
+        if isinstance(outer, LoadedModule):
+            item = ctx.checker.public_item(outer, node.name, ctx)
+            return None if isinstance(item, ConstDecl) else item
+    return None
+
+
+def block_member(ctx: Context, object: Typed, name: tree.Name) -> Typed:
+    """Member `name` of the block `object`, its type in the caller's generics."""
+    assert isinstance(object.type, BlockType)
+    block = object.type.block
+    ctx.checker.ensure_members(block)
+    found = block.members.get(name.text)
+    if found is None:
+        if name.text in block.methods:
+            ctx.fail("E1208", f"`{name.text}` is a method of `{block.name}`: call it", name.span)
+        near = get_close_matches(name.text, [*block.members, *block.methods], 1)
+        ctx.fail(
+            "E2107", f"block `{block.name}` has no member `{name.text}`", name.span,
+            help=f"did you mean `{near[0]}`?" if near else None,
+        )  # fmt: skip
+    if name.text in ctx.checker.broken_members.get(id(block), ()):
+        raise Failed
+    ctx.checker.member_read(block, name.text)
+    type = substitute(found.type, block_mapping(object.type))
+    span = name.span if isinstance(object, SelfBlock) else object.span.to(name.span)
+    if found.kind == "sub":
+        return SubBlock(type, span, object, name.text)
+    if found.kind == "state":
+        return StateValue(type, span, object, name.text)
+    return Weight(type, span, object, name.text)

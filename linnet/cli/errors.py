@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from linnet.cli.codes import COULD_NOT, PROBLEMS
+from linnet.cli.codes import COULD_NOT, PROBLEMS, USAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,11 @@ class Wording:
     code: int
 
 
-def _plain(code: int, next_step: str = "") -> Callable[[Exception], Wording]:
-    """The error's own sentence, which names the thing, followed by `next_step`."""
+def _plain(code: int) -> Callable[[Exception], Wording]:
+    """The error's own sentence, which names the thing and the next step."""
 
     def word(error: Exception) -> Wording:
-        return Wording(_join(str(error), next_step), code)
+        return Wording(str(error), code)
 
     return word
 
@@ -32,6 +32,16 @@ def _problems(next_step: str) -> Callable[[Exception], Wording]:
     def word(error: Exception) -> Wording:
         lines = [f"  {problem}" for problem in getattr(error, "problems", None) or [str(error)]]
         return Wording("\n".join(["", *lines, next_step]), PROBLEMS)
+
+    return word
+
+
+def _registry(code: int) -> Callable[[Exception], Wording]:
+    """Errors of the registry: each of their problems has its own next step."""
+
+    def word(error: Exception) -> Wording:
+        problems = [str(problem) for problem in getattr(error, "problems", ())]
+        return Wording(problems[0] if len(problems) == 1 else "\n".join(["", *(f"  {p}" for p in problems)]), code)
 
     return word
 
@@ -58,15 +68,20 @@ def _unexpected(error: Exception) -> Wording:
     )
 
 
-def _join(sentence: str, next_step: str) -> str:
-    if not next_step:
-        return sentence
-    return f"{sentence.rstrip('.;')}; {next_step}"
-
-
 # Looked up by qualified name along the error's classes, so that no room is imported before it is needed.
 TABLE: dict[str, Callable[[Exception], Wording]] = {
     "builtins.OSError": _os_error,
+    "linnet.cli.checkpoint.CheckpointError": _plain(COULD_NOT),
+    "linnet.language.program.binding.BindError": _problems(
+        "Correct the generics: those of a card are in its [generics], others are given with --bind or generics=."
+    ),
+    "linnet.nest.NestError": _plain(USAGE),
+    "linnet.nest.SourceError": _plain(PROBLEMS),
+    "linnet.registry.errors.HubError": _registry(COULD_NOT),
+    "linnet.registry.errors.RegistryError": _registry(PROBLEMS),
+    "linnet.runner.errors.RunnerError": _plain(PROBLEMS),
+    "linnet.runner.errors.WeightsError": _problems("Fetch the file again, or correct the bindings."),
+    "linnet.site_builder.collect.SiteError": _plain(PROBLEMS),
 }
 
 

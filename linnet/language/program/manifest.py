@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class ManifestEntry:
     """One `param` or `buffer`.
 
-    `path` joins member names and array positions (`layers.3.attention.q_proj.weight`). `shape` holds concrete sizes once generics
-    are bound; `symbolic` is the declared type as a reader writes it, in the owning block's generics
+    `path` joins member names and array positions (`layers.3.attention.q_proj.weight`). `shape` holds concrete sizes
+    once generics are bound; `symbolic` is the declared type as a reader writes it, in the owning block's generics
     (`Tensor[Out, In; u8]`). `optional` is true for `T? = none` weights and for weights under an optional child whose
     absence the program allows; `owner` is the block that declares it (`std.quant::Fp8BlockLinear`).
     """

@@ -233,7 +233,7 @@ class Facts:
         poly = cancel(rest, common, ())
         if number:
             poly[()] = number
-        if all(c > 0 for c in poly.values()) and all(self._lower(a) is not None for m in poly for a in m):
+        if self._obvious(poly):
             return
         if number < 0 and all(self._lower(a) is not None for m in poly for a in m):
             added = [{m: c} for m, c in poly.items() if c > 0]
@@ -457,14 +457,14 @@ class Facts:
     def _find_sign(self, poly: Poly, extra: tuple[Poly, ...], splits: int) -> bool:
         bounds = self._shifts(poly)
         shifted = shift(poly, bounds)
-        if all(c > 0 for c in shifted.values()) and all(self._known_sign(a) for m in shifted for a in m):
+        if self._obvious(shifted):
             return True
         # Dividing by a factor >= 0 keeps a sign: m * f >= 0 follows from f >= 0.
         factor = common_factor([poly], self._known_sign)
         if factor and self._find_sign(cancel(poly, 1, factor), extra, splits):
             return True
-        facts = [*extra, *self._usable(), *self._bounds_of(poly)]
-        if certified(shifted, [shift(fact, self._shifts(fact)) for fact in facts], self._known_sign):
+        facts = [shift(fact, self._shifts(fact)) for fact in (*extra, *self._bounds_of(poly))]
+        if certified(shifted, [*facts, *self._usable()], self._known_sign):
             return True
         return splits > 0 and self._split(poly, extra, splits)
 
@@ -490,16 +490,20 @@ class Facts:
         return {a: self._lower(a) or 0 for monomial in poly for a in monomial}
 
     def _usable(self) -> list[Poly]:
-        """Everything known to be >= 0 that does not depend on the goal."""
+        """What is known to be >= 0 whatever the goal, each atom in terms of what it has above its lower bound."""
         if self._pool is None:
+            self._pool = []
             pool = list(self._nonnegative)
             for zero in self._zero:
                 pool += [zero, {m: -c for m, c in zero.items()}]
-            self._pool = pool
             for poly in list(pool):
                 pool += self._bounds_of(poly)
-            self._pool = pool[:MAX_FACTS]
+            shifted = {freeze(fact): fact for fact in (shift(poly, self._shifts(poly)) for poly in pool)}
+            self._pool = [fact for fact in shifted.values() if not self._obvious(fact)][:MAX_FACTS]
         return self._pool
+
+    def _obvious(self, poly: Poly) -> bool:
+        return all(c > 0 for c in poly.values()) and all(self._known_sign(a) for m in poly for a in m)
 
     def _bounds_of(self, poly: Poly) -> Iterator[Poly]:
         for atom in sorted({a for monomial in poly for a in monomial}):

@@ -34,6 +34,6 @@ def load(path: Path) -> CheckResult:
     root = loader.load_root(path)
     program: Program | None = None
     # Names that a broken tree lacks would only cause errors that are not there.
-    if root is not None and not diagnostics.has_errors:
+    if not diagnostics.has_errors:
         program = Checker(diagnostics).check(root)
     return CheckResult(None if diagnostics.has_errors else program, diagnostics.items)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from linnet.language.check import prelude
-from linnet.language.check.context import PRELUDE, ConstDecl, Context, Failed
+from linnet.language.check.context import PRELUDE, ConstDecl, Context, CheckFailedError
 from linnet.language.check.dims import Dim
-from linnet.language.check.members import block_mapping, path_item
 from linnet.language.check.literals import coerce, is_flex
+from linnet.language.check.members import block_mapping, path_item
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.substitute import (
     bare_name,
@@ -72,9 +72,11 @@ def call(ctx: Context, node: tree.CallExpr, expected: Type | None) -> Typed:
         ctx.indices = saved
     if saved is not None and isinstance(value.type, TensorType) and value.type.shape:
         ctx.fail(
-            "E3104", f"this call gives {describe(value.type)}, not a scalar", node.span,
+            "E3104",
+            f"this call gives {describe(value.type)}, not a scalar",
+            node.span,
             help="bind it with `let` first, then index it",
-        )  # fmt: skip
+        )
     return value
 
 
@@ -88,18 +90,22 @@ def _call(ctx: Context, node: tree.CallExpr) -> Typed:
         var = ctx.find_local(callee.name)
         if var is not None:
             if id(var) in ctx.poisoned:
-                raise Failed
+                raise CheckFailedError
             ctx.read.add(id(var))
             ctx.fail("E2106", f"local `{callee.name}` is {describe(var.type)}, which cannot be called", callee.span)
         if ctx.block is not None and ctx.function is not None:
             if callee.name in ctx.block.methods:
                 own = SelfBlock(ctx.block.self_type(), callee.span)
                 return _method_call(ctx, node, own, ctx.block.methods[callee.name])
+            if callee.name in ctx.checker.broken_members.get(id(ctx.block), ()):
+                raise CheckFailedError
             if callee.name in ctx.block.members:
                 ctx.fail(
-                    "E2106", f"member `{callee.name}` cannot be called", callee.span,
+                    "E2106",
+                    f"member `{callee.name}` cannot be called",
+                    callee.span,
                     help=f"call one of its methods: `{callee.name}.forward(..)`",
-                )  # fmt: skip
+                )
         found: object = ctx.find_item(callee.name, callee.span)
         if found is None:
             ctx.unknown(callee.name, callee.span, "function")
@@ -127,15 +133,21 @@ def _member_call(ctx: Context, node: tree.CallExpr, callee: tree.MemberExpr) -> 
     method = block.methods.get(callee.name.text)
     if method is None:
         if callee.name.text in ctx.checker.broken_members.get(id(block), ()):
-            raise Failed
+            raise CheckFailedError
         near = get_close_matches(callee.name.text, list(block.methods), 1)
         ctx.fail(
-            "E2107", f"block `{block.name}` has no method `{callee.name.text}`", callee.name.span,
+            "E2107",
+            f"block `{block.name}` has no method `{callee.name.text}`",
+            callee.name.span,
             help=f"did you mean `{near[0]}`?" if near else None,
-        )  # fmt: skip
+        )
     if not method.public and method.kind != "entry" and block.module != ctx.scope.checked.name:
-        ctx.fail("E1203", f"method `{block.name}.{method.name}` is private", callee.name.span,
-                 help=f"declare it `pub fn {method.name}` in {block.module}")  # fmt: skip
+        ctx.fail(
+            "E1203",
+            f"method `{block.name}.{method.name}` is private",
+            callee.name.span,
+            help=f"declare it `pub fn {method.name}` in {block.module}",
+        )
     return _method_call(ctx, node, object, method)
 
 
@@ -150,7 +162,12 @@ def _call_item(ctx: Context, node: tree.CallExpr, found: object, name: str) -> T
         case StructDecl():
             return _struct(ctx, node, found)
         case CheckedBlock():
-            ctx.fail("E2106", f"block `{name}` cannot be called", node.callee.span, help="declare it as a `sub`, then call its methods")
+            ctx.fail(
+                "E2106",
+                f"block `{name}` cannot be called",
+                node.callee.span,
+                help="declare it as a `sub`, then call its methods",
+            )
         case ConstDecl():
             ctx.fail("E2106", f"constant `{name}` cannot be called", node.callee.span)
     ctx.fail("E2106", f"`{name}` cannot be called", node.callee.span)
@@ -182,8 +199,12 @@ def _slots(function: CheckedFunction) -> list[Slot]:
 def _struct(ctx: Context, node: tree.CallExpr, decl: StructDecl) -> Typed:
     """`Moments(mean = a, scale = b)`: every field, by name."""
     if node.args:
-        ctx.fail("E2102", f"struct `{decl.name}` takes its fields by name", node.args[0].span,
-                 help=f"write `{decl.name}({', '.join(f'{name} = ..' for name, _ in decl.fields)})`")  # fmt: skip
+        ctx.fail(
+            "E2102",
+            f"struct `{decl.name}` takes its fields by name",
+            node.args[0].span,
+            help=f"write `{decl.name}({', '.join(f'{name} = ..' for name, _ in decl.fields)})`",
+        )
     slots = [Slot(name, type, None) for name, type in decl.fields]
     values, generics = arguments(ctx, f"struct `{decl.name}`", decl.generics, slots, {}, node)
     fields = tuple((name, substitute(type, generics)) for name, type in decl.fields)
@@ -196,18 +217,22 @@ def place_arguments(ctx: Context, what: str, slots: Sequence[Slot], node: tree.C
     placed: list[tree.Expr | None] = [None] * len(slots)
     if len(node.args) > len(slots):
         ctx.fail(
-            "E2102", f"{what} takes {plural(len(slots), 'argument')}, found {len(node.args) + len(node.named)}",
-            node.args[len(slots)].span, [f"its parameters: {', '.join(slot.name for slot in slots) or 'none'}"],
-        )  # fmt: skip
+            "E2102",
+            f"{what} takes {plural(len(slots), 'argument')}, found {len(node.args) + len(node.named)}",
+            node.args[len(slots)].span,
+            [f"its parameters: {', '.join(slot.name for slot in slots) or 'none'}"],
+        )
     placed[: len(node.args)] = node.args
     names = [slot.name for slot in slots]
     for named in node.named:
         if named.name.text not in names:
             near = get_close_matches(named.name.text, names, 1)
             ctx.fail(
-                "E2102", f"{what} has no parameter `{named.name.text}`", named.name.span,
+                "E2102",
+                f"{what} has no parameter `{named.name.text}`",
+                named.name.span,
                 help=f"did you mean `{near[0]}`?" if near else f"its parameters are {', '.join(names)}",
-            )  # fmt: skip
+            )
         position = names.index(named.name.text)
         if placed[position] is not None:
             ctx.fail("E2102", f"argument `{named.name.text}` is given twice", named.name.span)
@@ -241,10 +266,9 @@ def arguments(
             continue
         known = _mentions(slot.type).isdisjoint(unsolved)
         hint = substitute(slot.type, {**outer, **solved}) if known else None
-        value = ctx.expr(given, hint)
-        values.append(value)
-        # The block's own generics stand for themselves in the pattern's other dimensions: only unsolved names bind.
-        match_type(slot.type, value.type, unsolved, solved)
+        checked = ctx.expr(given, hint)
+        values.append(checked)
+        match_type(slot.type, checked.type, unsolved, solved)
     for decl in generics:
         if decl.name in solved:
             _check_kind(ctx, what, decl, solved[decl.name], node.span)
@@ -260,22 +284,21 @@ def arguments(
             assert slot.default is not None
             result.append(default_value(slot.default, mapping))
             continue
-        if value is None:
-            value = ctx.expr(given, type)
-        result.append(coerce(ctx, value, type, f" for `{slot.name}` of {what}"))
+        checked = value if value is not None else ctx.expr(given, type)
+        result.append(coerce(ctx, checked, type, f" for `{slot.name}` of {what}"))
     return tuple(result), solved
 
 
-def _explicit(
-    ctx: Context, what: str, generics: Sequence[GenericDecl], node: tree.CallExpr
-) -> dict[str, GenericValue]:
+def _explicit(ctx: Context, what: str, generics: Sequence[GenericDecl], node: tree.CallExpr) -> dict[str, GenericValue]:
     written = node.generics or ()
     if len(written) > len(generics):
         signature = f"its generics are <{', '.join(generic_text(g) for g in generics)}>" if generics else None
         ctx.fail(
-            "E2111", f"{what} takes {plural(len(generics), 'generic argument')}, found {len(written)}", node.span,
+            "E2111",
+            f"{what} takes {plural(len(generics), 'generic argument')}, found {len(written)}",
+            node.span,
             help=signature,
-        )  # fmt: skip
+        )
     return {decl.name: generic_argument(ctx, decl, given) for decl, given in zip(generics, written, strict=False)}
 
 
@@ -305,9 +328,11 @@ def _cannot_infer(
             coerce(ctx, value, substitute(slot.type, mapping), f" for `{slot.name}` of {what}")
     shown = ", ".join(g.name for g in generics[: generics.index(decl) + 1])
     ctx.fail(
-        "E2110", f"cannot infer generic `{decl.name}` of {what}", node.span,
+        "E2110",
+        f"cannot infer generic `{decl.name}` of {what}",
+        node.span,
         help=f"write it: `{node.callee.span.text}<{shown}>(..)`",
-    )  # fmt: skip
+    )
 
 
 def _binds(type: Type, name: str) -> bool:
@@ -343,4 +368,3 @@ def default_value(node: Typed, mapping: dict[str, GenericValue]) -> Typed:
         case DimValue():
             return DimValue(type, node.span, substitute_dim(node.dim, mapping))
     return node
-

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cached_property
 
 from linnet.language.check import declarations, statements
-from linnet.language.check.context import PRELUDE, Context, Decl, Failed, Import, ModuleScope
+from linnet.language.check.context import PRELUDE, Context, Decl, CheckFailedError, Import, ModuleScope
 from linnet.language.check.expressions import expression
 from linnet.language.check.modules import STD_ROOT, LoadedModule
 from linnet.language.diagnostics import Diagnostics, Note
@@ -47,7 +47,8 @@ class Checker:
             self._check_bodies(scope)
         self._recursion(order)
         self._nesting(order)
-        for scope in order:
+        # What an error left unchecked would look unused.
+        for scope in order if not self.diagnostics.has_errors else ():
             self._unused(scope)
         modules = {scope.loaded.key: scope.checked for scope in order}
         return Program(self.scopes[id(root)].checked, modules)
@@ -95,10 +96,10 @@ class Checker:
         for item in scope.loaded.tree.items:
             if bind(item.name, "items"):
                 scope.items[item.name.text] = item
-        for name, imported in list(scope.imports.items()):
+        for bound, imported in list(scope.imports.items()):
             if imported.item is not None and not self._importable(scope, imported):
-                del scope.imports[name]
-                scope.broken.add(name)
+                del scope.imports[bound]
+                scope.broken.add(bound)
 
     def _importable(self, scope: ModuleScope, imported: Import) -> bool:
         """Whether the imported item exists and is public (E1201, E1203)."""
@@ -110,17 +111,22 @@ class Checker:
         key, text = imported.module.key, imported.item.text
         if item is not None:
             self.diagnostics.error(
-                "E1203", f"`{text}` is private to `{key}`", imported.item.span,
-                (Note("declared here", item.name.span),), f"declare it `pub` in {key}",
-            )  # fmt: skip
+                "E1203",
+                f"`{text}` is private to `{key}`",
+                imported.item.span,
+                (Note("declared here", item.name.span),),
+                f"declare it `pub` in {key}",
+            )
             return False
         if text in source.broken:
             return False
         near = get_close_matches(text, [name for name, other in source.items.items() if other.public], 1)
         self.diagnostics.error(
-            "E1201", f"module `{key}` has no item `{text}`", imported.item.span,
+            "E1201",
+            f"module `{key}` has no item `{text}`",
+            imported.item.span,
             help=f"did you mean `{near[0]}`?" if near else None,
-        )  # fmt: skip
+        )
         return False
 
     # Lookups that contexts use
@@ -129,45 +135,52 @@ class Checker:
         return expression(ctx, node, expected)
 
     def find_item(self, scope: ModuleScope, name: str, span: Span) -> Decl | LoadedModule | None:
-        """What `name` means in a module: its own item, or an import's. Raises Failed where its declaration did."""
+        """What `name` means in a module: its own item, or an import's. Raises CheckFailedError."""
         if name in scope.items:
             decl = self.declare(scope, name, span)
             if decl is None:
-                raise Failed
+                raise CheckFailedError
             return decl
         imported = scope.imports.get(name)
         if imported is None:
             if name in scope.broken:
-                raise Failed
+                raise CheckFailedError
             return None
         imported.used = True
         if imported.item is None:
             return imported.module
         decl = self.declare(self.scopes[id(imported.module)], imported.item.text, span)
         if decl is None:
-            raise Failed
+            raise CheckFailedError
         return decl
 
     def public_item(self, module: LoadedModule, name: tree.Name, ctx: Context) -> Decl:
-        """`module.name` (E1201, E1203). Raises Failed."""
+        """`module.name` (E1201, E1203). Raises CheckFailedError."""
         scope = self.scopes[id(module)]
         item = scope.items.get(name.text)
         if item is None:
             near = get_close_matches(name.text, [n for n, other in scope.items.items() if other.public], 1)
             ctx.fail(
-                "E1201", f"module `{module.key}` has no item `{name.text}`", name.span,
+                "E1201",
+                f"module `{module.key}` has no item `{name.text}`",
+                name.span,
                 help=f"did you mean `{near[0]}`?" if near else None,
-            )  # fmt: skip
+            )
         if not item.public and scope is not ctx.scope:
-            ctx.fail("E1203", f"`{name.text}` is private to `{module.key}`", name.span,
-                     [Note("declared here", item.name.span)], f"declare it `pub` in {module.key}")  # fmt: skip
+            ctx.fail(
+                "E1203",
+                f"`{name.text}` is private to `{module.key}`",
+                name.span,
+                [Note("declared here", item.name.span)],
+                f"declare it `pub` in {module.key}",
+            )
         decl = self.declare(scope, name.text, name.span)
         if decl is None:
-            raise Failed
+            raise CheckFailedError
         return decl
 
     def declare(self, scope: ModuleScope, name: str, used: Span | None = None) -> Decl | None:
-        """The declaration of a module's item, resolved once; None where that failed (E2122 for one that needs itself)."""
+        """The declaration of a module's item, resolved once; None where that failed (E2122 where it needs itself)."""
         if name in scope.decls:
             return scope.decls[name]
         item = scope.items[name]
@@ -178,7 +191,7 @@ class Checker:
         scope.declaring.append(name)
         try:
             decl = declarations.declare(self, scope, item)
-        except Failed:
+        except CheckFailedError:
             decl = None
         scope.declaring.pop()
         scope.decls[name] = decl
@@ -279,10 +292,12 @@ class Checker:
             if not imported.used and not name.startswith("_"):
                 self.diagnostics.warning("W1001", f"unused import `{name}`", imported.span, help="remove it")
         for block in scope.checked.blocks.values():
-            methods = [method for method in block.methods.values() if not method.public and method.kind == "fn"]
-            for item in [*block.members.values(), *methods]:
-                if (id(block), item.name) not in self.members_read and not item.name.startswith("_"):
-                    self.diagnostics.warning("W1003", f"member `{item.name}` of `{block.name}` is never used", item.span)
+            private = [method for method in block.methods.values() if not method.public and method.kind == "fn"]
+            spans = {member.name: member.span for member in block.members.values()}
+            spans |= {method.name: method.span for method in private}
+            for name, span in spans.items():
+                if (id(block), name) not in self.members_read and not name.startswith("_"):
+                    self.diagnostics.warning("W1003", f"member `{name}` of `{block.name}` is never used", span)
 
 
 def child_block(type: Type) -> CheckedBlock | None:
@@ -292,5 +307,3 @@ def child_block(type: Type) -> CheckedBlock | None:
     if isinstance(type, BlockArrayType):
         type = type.inner
     return type.block if isinstance(type, BlockType) else None
-
-

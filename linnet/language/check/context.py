@@ -34,7 +34,7 @@ PRELUDE = frozenset(
 )
 
 
-class Failed(Exception):
+class CheckFailedError(Exception):
     """A diagnostic has been reported; whatever needed the result gives up without another one."""
 
 
@@ -106,7 +106,7 @@ class Context:
     ) -> NoReturn:
         """Report an error and give up on what is being checked."""
         self.error(code, message, span, notes, help)
-        raise Failed
+        raise CheckFailedError
 
     def error(
         self, code: str, message: str, span: Span, notes: Iterable[Note | str] = (), help: str | None = None
@@ -131,7 +131,9 @@ class Context:
     def _close_scope(self, names: dict[str, LocalVar]) -> None:
         for name, var in names.items():
             span = self.spans.get(id(var))
-            if span is not None and id(var) not in self.read | self.poisoned and not name.startswith("_"):
+            if span is None or id(var) in self.read or id(var) in self.poisoned:
+                continue
+            if not name.startswith("_") and not self.checker.diagnostics.has_errors:
                 self.checker.diagnostics.warning(
                     "W1002", f"local `{name}` is never used", span, help=f"remove it, or call it `_{name}`"
                 )
@@ -175,15 +177,17 @@ class Context:
     # Names of the module
 
     def find_item(self, name: str, span: Span) -> Decl | LoadedModule | None:
-        """The item or module that `name` means at module level; None where there is none. Raises Failed."""
+        """The item or module that `name` means at module level; None where there is none. Raises CheckFailedError."""
         return self.checker.find_item(self.scope, name, span)
 
     def unknown(self, name: str, span: Span, what: str = "name") -> NoReturn:
         if any(indices and name in indices for indices in self.hidden):
             self.fail(
-                "E3104", f"index `{name}` cannot be used inside this call", span,
+                "E3104",
+                f"index `{name}` cannot be used inside this call",
+                span,
                 help="bind the call's result with `let` first, then index it",
-            )  # fmt: skip
+            )
         near = get_close_matches(name, self.visible_names(), 1)
         hint = f"did you mean `{near[0]}`?" if near else None
         if hint is None and (home := self.checker.std_home(name)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from linnet.language.check.context import PRELUDE, AliasDecl, ConstDecl, Context, Decl, Failed, ModuleScope
+from linnet.language.check.context import PRELUDE, AliasDecl, ConstDecl, Context, Decl, CheckFailedError, ModuleScope
 from linnet.language.check.literals import coerce
 from linnet.language.check.prover import Facts
 from linnet.language.check.type_nodes import describe, generic_argument, resolve_type, where_clauses
@@ -41,7 +41,7 @@ GENERIC_KINDS = ("Dim", "Shape", "DType", "Numeric", "Integer", "Float")
 
 
 def declare(checker: Checker, scope: ModuleScope, item: tree.Item) -> Decl:
-    """Resolve one item's declaration. Raises Failed."""
+    """Resolve one item's declaration. Raises CheckFailedError."""
     ctx = Context(checker, scope, Facts(()))
     match item:
         case tree.ConstItem():
@@ -108,8 +108,12 @@ def generics(ctx: Context, nodes: Sequence[tree.Generic]) -> None:
             ctx.error("E1205", f"two generics of one name: `{name}`", node.name.span, [first])
             continue
         if kind not in GENERIC_KINDS:
-            ctx.fail("E1201", f"unknown kind of generic `{kind}`", node.kind.span,
-                     help=f"the kinds are {', '.join(GENERIC_KINDS)}")  # fmt: skip
+            ctx.fail(
+                "E1201",
+                f"unknown kind of generic `{kind}`",
+                node.kind.span,
+                help=f"the kinds are {', '.join(GENERIC_KINDS)}",
+            )
         if node.star != (kind == "Shape"):
             written = f"*{name}: Shape" if kind == "Shape" else f"{name}: {kind}"
             ctx.error("E1101", "a `*` marks exactly the Shape generics", node.name.span, help=f"write `{written}`")
@@ -129,20 +133,15 @@ def _own(ctx: Context, nodes: Sequence[tree.Generic]) -> list[GenericDecl]:
 def _struct(ctx: Context, item: tree.StructItem) -> StructDecl:
     generics(ctx, item.generics)
     _distinct(ctx, [field.name for field in item.fields], "fields")
-    fields: list[tuple[str, Type]] = []
-    for field in item.fields:
-        fields.append((field.name.text, resolve_type(ctx, field.type)))
-    declared = tuple(ctx.generics.values())
-    return StructDecl(item.name.text, ctx.scope.checked.name, declared, tuple(fields), item.name.span)
+    fields = tuple((field.name.text, resolve_type(ctx, field.type)) for field in item.fields)
+    return StructDecl(item.name.text, ctx.scope.checked.name, tuple(ctx.generics.values()), fields, item.name.span)
 
 
 def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | None) -> CheckedFunction:
     """A function's or method's signature; its context is kept for its body."""
     checker = outer.checker
     what = {"fn": "function", "op": "op", "entry": "entry"}[item.kind]
-    ctx = Context(
-        checker, outer.scope, outer.facts, dict(outer.generics), block, owner=f"{what} {item.name.text}"
-    )  # fmt: skip
+    ctx = Context(checker, outer.scope, outer.facts, dict(outer.generics), block, owner=f"{what} {item.name.text}")
     if block is not None and item.kind == "op":
         ctx.error("E1101", "an `op` stands at module level, not in a block", item.name.span, help="make it a `fn`")
     generics(ctx, item.generics)
@@ -160,8 +159,9 @@ def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | Non
             if not is_constant(default):
                 ctx.fail("E2123", "a default is a literal, a constant or `none`", parameter.default.span)
         elif any(defaults):
-            ctx.error("E2102", f"parameter `{parameter.name.text}` without a default follows one with",
-                      parameter.name.span)  # fmt: skip
+            ctx.error(
+                "E2102", f"parameter `{parameter.name.text}` without a default follows one with", parameter.name.span
+            )
         variables.append(LocalVar(parameter.name.text, type))
         defaults.append(default)
     result = resolve_type(ctx, item.result)
@@ -213,12 +213,12 @@ def members(checker: Checker, block: CheckedBlock) -> None:
             type = _member_type(ctx, node)
             member = CheckedMember(node.name.text, node.kind, type, node.doc, node.name.span)
             block.members.setdefault(member.name, member)
-        except Failed:
+        except CheckFailedError:
             broken.add(node.name.text)
     for method in item.methods:
         try:
             block.methods.setdefault(method.name.text, _function(ctx, method, block))
-        except Failed:
+        except CheckFailedError:
             broken.add(method.name.text)
 
 
@@ -228,16 +228,28 @@ def _member_type(ctx: Context, node: tree.Member) -> Type:
     inner = type.inner if isinstance(type, OptionalType) else type
     is_block = isinstance(inner, (BlockType, BlockArrayType))
     if node.kind == "sub" and not is_block:
-        ctx.fail("E4101", f"a `sub` is a block or an array of blocks, found {describe(type)}", node.type.span,
-                 help="a weight is a `param`, constant data a `buffer`, run-time data a `state`")  # fmt: skip
+        ctx.fail(
+            "E4101",
+            f"a `sub` is a block or an array of blocks, found {describe(type)}",
+            node.type.span,
+            help="a weight is a `param`, constant data a `buffer`, run-time data a `state`",
+        )
     if node.kind != "sub" and (is_block or not isinstance(inner, TensorType)):
-        ctx.fail("E4101", f"a `{node.kind}` is a tensor, found {describe(type)}", node.type.span,
-                 help="a child block is a `sub`" if is_block else None)  # fmt: skip
+        ctx.fail(
+            "E4101",
+            f"a `{node.kind}` is a tensor, found {describe(type)}",
+            node.type.span,
+            help="a child block is a `sub`" if is_block else None,
+        )
     if isinstance(type, OptionalType) and node.kind in ("buffer", "state"):
         ctx.fail("E4101", f"a `{node.kind}` cannot be optional", node.type.span)
     if isinstance(type, OptionalType) and isinstance(inner, BlockArrayType):
         ctx.fail("E4101", "an array of blocks cannot be optional", node.type.span)
     if node.value is not None and (not isinstance(node.value, tree.NoneLiteral) or not isinstance(type, OptionalType)):
-        ctx.fail("E4102", f"a `{node.kind}` has no value in the source: weights stay in the checkpoint",
-                 node.value.span, help="only an optional one may end in `= none`")  # fmt: skip
+        ctx.fail(
+            "E4102",
+            f"a `{node.kind}` has no value in the source: weights stay in the checkpoint",
+            node.value.span,
+            help="only an optional one may end in `= none`",
+        )
     return type

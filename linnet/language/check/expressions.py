@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import NoReturn
 
 from linnet.language.check import calls, index_notation, members, operators, slices
-from linnet.language.check.context import PRELUDE, ConstDecl, Context, Failed
+from linnet.language.check.context import PRELUDE, ConstDecl, Context, CheckFailedError
 from linnet.language.check.dims import Dim
 from linnet.language.check.literals import FLOAT_FLEX, INT_FLEX, coerce, is_flex, settle, settle_default
-from linnet.language.check.modules import LoadedModule
 from linnet.language.check.operators import SCALAR_BOOL
-from linnet.language.check.substitute import same_type, substitute
+from linnet.language.check.substitute import same_type
 from linnet.language.check.type_nodes import describe
 from linnet.language.program.checked import (
-    CheckedBlock,
-    CheckedFunction,
     DimValue,
-    EnumValue,
-    FieldValue,
     IfValue,
     Literal,
     Local,
@@ -28,14 +22,10 @@ from linnet.language.program.checked import (
     NoneValue,
     SelfBlock,
     SomeValue,
-    StateValue,
-    SubBlock,
     TupleValue,
     Typed,
-    Weight,
 )
-from linnet.language.program.types import BlockType, EnumType, OptionalType, StructType, TensorType, TupleType, Type
-from linnet.language.source import Span
+from linnet.language.program.types import EnumType, OptionalType, TensorType, TupleType, Type
 from linnet.language.syntax import tree
 
 
@@ -52,7 +42,9 @@ def expression(ctx: Context, node: tree.Expr, expected: Type | None = None) -> T
             ctx.fail("E2101", "text has no use in an expression", node.span)
         case tree.NoneLiteral():
             if not isinstance(expected, OptionalType):
-                ctx.fail("E2113", "`none` needs a type from its context", node.span, help="annotate it: `let x: T? = none`")
+                ctx.fail(
+                    "E2113", "`none` needs a type from its context", node.span, help="annotate it: `let x: T? = none`"
+                )
             return NoneValue(expected, node.span)
         case tree.SomeExpr():
             return _some(ctx, node, expected)
@@ -87,13 +79,15 @@ def name(ctx: Context, node: tree.NameExpr) -> Typed:
     if var is not None:
         ctx.read.add(id(var))
         if id(var) in ctx.poisoned:
-            raise Failed
+            raise CheckFailedError
         return members.scalar_inside(ctx, Local(var.type, node.span, var))
     if ctx.indices is not None and text in ctx.indices:
         ctx.fail(
-            "E3104", f"index `{text}` is not a value", node.span,
+            "E3104",
+            f"index `{text}` is not a value",
+            node.span,
             help=f"for its value write `iota<i64>(N)[{text}]`, with `N` the extent",
-        )  # fmt: skip
+        )
     generic = ctx.generics.get(text)
     if generic is not None:
         if generic.kind == "Dim":
@@ -104,6 +98,8 @@ def name(ctx: Context, node: tree.NameExpr) -> Typed:
             own = SelfBlock(ctx.block.self_type(), node.span)
             ctx.checker.member_read(ctx.block, text)
             return members.scalar_inside(ctx, members.block_member(ctx, own, tree.Name(node.span, text)))
+        if text in ctx.checker.broken_members.get(id(ctx.block), ()):
+            raise CheckFailedError
         if text in ctx.block.methods:
             ctx.fail("E1208", f"`{text}` is a method: call it with `{text}(..)`", node.span)
     found = ctx.find_item(text, node.span)
@@ -163,9 +159,11 @@ def branches(ctx: Context, values: list[Typed], expected: Type | None) -> list[T
             value = settle(ctx, value, first.type.dtype)
         if not same_type(value.type, first.type, ctx.facts):
             ctx.fail(
-                "E2115", f"branches differ: {describe(first.type)} and {describe(value.type)}", value.span,
+                "E2115",
+                f"branches differ: {describe(first.type)} and {describe(value.type)}",
+                value.span,
                 [f"first branch: {describe(first.type)}", f" this branch: {describe(value.type)}"],
-            )  # fmt: skip
+            )
         result.append(value)
     return result
 
@@ -179,18 +177,14 @@ def _match(ctx: Context, node: tree.MatchExpr, expected: Type | None) -> Typed:
     ctx.fail("E2101", f"`match` takes an optional or an enum, found {describe(subject.type)}", node.subject.span)
 
 
-def _match_optional(
-    ctx: Context, node: tree.MatchExpr, subject: Typed, inner: Type, expected: Type | None
-) -> Typed:
+def _match_optional(ctx: Context, node: tree.MatchExpr, subject: Typed, inner: Type, expected: Type | None) -> Typed:
     arms: dict[str, Typed] = {}
     var: LocalVar | None = None
     for arm in node.arms:
         kind = arm.pattern.kind
         if kind == "variant":
             assert arm.pattern.name is not None
-            ctx.fail(
-                "E2117", f"an optional is `some(x)` or `none`, never `{arm.pattern.name.text}`", arm.pattern.span
-            )
+            ctx.fail("E2117", f"an optional is `some(x)` or `none`, never `{arm.pattern.name.text}`", arm.pattern.span)
         if kind in arms:
             ctx.fail("E2117", f"`{kind}` is matched twice", arm.pattern.span)
         with ctx.inner_scope():
@@ -206,27 +200,28 @@ def _match_optional(
     return MatchOptional(some.type, node.span, subject, var, some, none)
 
 
-def _match_enum(
-    ctx: Context, node: tree.MatchExpr, subject: Typed, enum: EnumType, expected: Type | None
-) -> Typed:
+def _match_enum(ctx: Context, node: tree.MatchExpr, subject: Typed, enum: EnumType, expected: Type | None) -> Typed:
     arms: dict[str, Typed] = {}
     for arm in node.arms:
         variant = arm.pattern.name.text if arm.pattern.kind == "variant" and arm.pattern.name else arm.pattern.kind
         if variant not in enum.variants:
             near = get_close_matches(variant, enum.variants, 1)
             ctx.fail(
-                "E2117", f"enum `{enum.name}` has no variant `{variant}`", arm.pattern.span,
+                "E2117",
+                f"enum `{enum.name}` has no variant `{variant}`",
+                arm.pattern.span,
                 help=f"did you mean `{near[0]}`?" if near else None,
-            )  # fmt: skip
+            )
         if variant in arms:
             ctx.fail("E2117", f"`{variant}` is matched twice", arm.pattern.span)
         arms[variant] = ctx.expr(arm.body, expected)
     missing = [variant for variant in enum.variants if variant not in arms]
     if missing:
         ctx.fail(
-            "E2118", f"`match` does not cover {', '.join(f'`{variant}`' for variant in missing)}", node.span,
+            "E2118",
+            f"`match` does not cover {', '.join(f'`{variant}`' for variant in missing)}",
+            node.span,
             help=f"add an arm `{missing[0]} => ..`",
-        )  # fmt: skip
+        )
     values = branches(ctx, list(arms.values()), expected)
     return MatchEnum(values[0].type, node.span, subject, dict(zip(arms, values, strict=True)))
-

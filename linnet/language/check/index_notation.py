@@ -34,9 +34,11 @@ def build(ctx: Context, node: tree.LetIndexStmt) -> Typed:
     for var, written in zip(axes, node.indices, strict=True):
         if var.extent == UNKNOWN:
             ctx.fail(
-                "E3103", f"index `{var.name}` is never used, so its extent is unknown", written.span,
+                "E3103",
+                f"index `{var.name}` is never used, so its extent is unknown",
+                written.span,
                 help="index some axis with it, or use `broadcast_to` for a repeated value",
-            )  # fmt: skip
+            )
     shape = tuple(element for var in axes for element in var.extent)
     return Build(TensorType(shape, type.dtype), node.name.span.to(node.value.span), tuple(axes), body)
 
@@ -80,9 +82,11 @@ def reduce(ctx: Context, node: tree.ReduceExpr) -> Typed:
         ctx.fail("E2104", f"`{kind}` is not defined for `{type.dtype}`", node.body.span)
     if accumulate is not None and type.dtype != accumulate:
         ctx.fail(
-            "E2103", f"`{kind}<{accumulate}>` needs a body of `{accumulate}`, found `{type.dtype}`", node.body.span,
+            "E2103",
+            f"`{kind}<{accumulate}>` needs a body of `{accumulate}`, found `{type.dtype}`",
+            node.body.span,
             help=f"convert it: `cast<{accumulate}>(..)`",
-        )  # fmt: skip
+        )
     for var, written in zip(bound, node.indices, strict=True):
         if var.extent == UNKNOWN:
             ctx.fail("E3102", f"index `{var.name}` of `{kind}` is never used in its body", written.span)
@@ -134,9 +138,11 @@ def _widths(ctx: Context, node: tree.IndexExpr, shape: Shape) -> list[int]:
         widths[open_[0]] = len(shape) - known
     elif open_ or known != len(shape):
         ctx.fail(
-            "E2204", f"{len(node.positions)} positions do not index the {len(shape)} axes of the tensor", node.span,
+            "E2204",
+            f"{len(node.positions)} positions do not index the {len(shape)} axes of the tensor",
+            node.span,
             [f"its shape is [{', '.join(map(str, shape))}]"],
-        )  # fmt: skip
+        )
     return [width for width in widths if width is not None]
 
 
@@ -145,9 +151,11 @@ def _index(ctx: Context, name: tree.Name, pack: bool) -> IndexVar:
     var = ctx.indices.get(name.text)
     if var is None:
         ctx.fail(
-            "E3101", f"`{name.text}` is not an index here", name.span,
+            "E3101",
+            f"`{name.text}` is not an index here",
+            name.span,
             help=f"name it on the left, or bind it with a reduction such as `sum[{name.text}]`",
-        )  # fmt: skip
+        )
     if var.pack != pack:
         words = ("a plain index, not a pack", "a pack: write it `*" + name.text + "`")
         ctx.fail("E3106", f"index `{name.text}` is {words[not pack]}", name.span)
@@ -198,8 +206,10 @@ def _use(ctx: Context, var: IndexVar, elements: tuple[ShapeElement, ...], node: 
         if len(elements) == 1 and isinstance(elements[0], Dim) and isinstance(var.extent[0], Dim):
             help = where_help(ctx, Clause("==", var.extent[0], elements[0]))
         ctx.fail(
-            "E2201", f"index `{var.name}` runs over `{had}` and over `{has}`", node.span,
-            [f"  first extent: {had}", f"extent of this: {has}"], help,
-        )  # fmt: skip
+            "E2201",
+            f"index `{var.name}` runs over `{had}` and over `{has}`",
+            node.span,
+            [f"  first extent: {had}", f"extent of this: {has}"],
+            help,
+        )
     return var
-

@@ -106,9 +106,11 @@ def coerce(ctx: Context, node: Typed, expected: Type, what: str = "") -> Typed:
     if is_flex(node.type) and isinstance(expected, TensorType):
         if expected.shape:
             ctx.fail(
-                "E2202", f"expected `{expected}`{what}, found {describe(node.type)}", node.span,
+                "E2202",
+                f"expected `{expected}`{what}, found {describe(node.type)}",
+                node.span,
                 help=f"make a tensor of it: `fill<{expected.dtype}>([..], value)`",
-            )  # fmt: skip
+            )
         return settle(ctx, node, expected.dtype)
     if same_type(node.type, expected, ctx.facts):
         return node
@@ -122,9 +124,12 @@ def mismatch(ctx: Context, found: Type, expected: Type, span: Span, what: str = 
         if not same_shape(found.shape, expected.shape, ctx.facts):
             _shape_mismatch(ctx, found, expected, span, what, notes)
         ctx.fail(
-            "E2103", f"expected dtype `{expected.dtype}`{what}, found {_dtype_text(found.dtype)}", span, notes,
+            "E2103",
+            f"expected dtype `{expected.dtype}`{what}, found {_dtype_text(found.dtype)}",
+            span,
+            notes,
             f"convert it: `cast<{expected.dtype}>(..)`",
-        )  # fmt: skip
+        )
     help = None
     if isinstance(expected, OptionalType) and same_type(found, expected.inner, ctx.facts):
         help = "a bare value is not an optional: write `some(..)`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import NoReturn
 
-from linnet.language.check.context import ConstDecl, Context, Failed
+from linnet.language.check.context import ConstDecl, Context, CheckFailedError
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.substitute import substitute
 from linnet.language.check.type_nodes import describe
@@ -35,9 +35,11 @@ def scalar_inside(ctx: Context, value: Typed) -> Typed:
     if ctx.indices is not None and isinstance(value.type, TensorType) and value.type.shape:
         rank = len(value.type.shape)
         ctx.fail(
-            "E3104", f"`{value.span.text}` is a tensor {describe(value.type)}: inside index notation index every axis",
-            value.span, help=f"write `{value.span.text}[{', '.join('ijklmnop'[:rank])}]`",
-        )  # fmt: skip
+            "E3104",
+            f"`{value.span.text}` is a tensor {describe(value.type)}: inside index notation index every axis",
+            value.span,
+            help=f"write `{value.span.text}[{', '.join('ijklmnop'[:rank])}]`",
+        )
     return value
 
 
@@ -59,9 +61,11 @@ def member(ctx: Context, node: tree.MemberExpr) -> Typed:
         if node.name.text not in found.variants:
             near = get_close_matches(node.name.text, found.variants, 1)
             ctx.fail(
-                "E2107", f"enum `{found.name}` has no variant `{node.name.text}`", node.name.span,
+                "E2107",
+                f"enum `{found.name}` has no variant `{node.name.text}`",
+                node.name.span,
                 help=f"did you mean `{near[0]}`?" if near else f"its variants are {', '.join(found.variants)}",
-            )  # fmt: skip
+            )
         return EnumValue(found, node.span, node.name.text)
     saved, ctx.indices = ctx.indices, None
     try:
@@ -77,10 +81,14 @@ def member(ctx: Context, node: tree.MemberExpr) -> Typed:
         fields = [field for field, _ in value.type.fields]
         near = get_close_matches(node.name.text, fields, 1)
         ctx.fail(
-            "E2107", f"struct `{value.type}` has no field `{node.name.text}`", node.name.span,
+            "E2107",
+            f"struct `{value.type}` has no field `{node.name.text}`",
+            node.name.span,
             help=f"did you mean `{near[0]}`?" if near else f"its fields are {', '.join(fields)}",
-        )  # fmt: skip
-    help = "take it apart first: `match v { some(x) => .. none => .. }`" if isinstance(value.type, OptionalType) else None
+        )
+    help = (
+        "take it apart first: `match v { some(x) => .. none => .. }`" if isinstance(value.type, OptionalType) else None
+    )
     ctx.fail("E2107", f"{describe(value.type)} has no member `{node.name.text}`", node.name.span, help=help)
 
 
@@ -111,11 +119,13 @@ def block_member(ctx: Context, object: Typed, name: tree.Name) -> Typed:
             ctx.fail("E1208", f"`{name.text}` is a method of `{block.name}`: call it", name.span)
         near = get_close_matches(name.text, [*block.members, *block.methods], 1)
         ctx.fail(
-            "E2107", f"block `{block.name}` has no member `{name.text}`", name.span,
+            "E2107",
+            f"block `{block.name}` has no member `{name.text}`",
+            name.span,
             help=f"did you mean `{near[0]}`?" if near else None,
-        )  # fmt: skip
+        )
     if name.text in ctx.checker.broken_members.get(id(block), ()):
-        raise Failed
+        raise CheckFailedError
     ctx.checker.member_read(block, name.text)
     type = substitute(found.type, block_mapping(object.type))
     span = name.span if isinstance(object, SelfBlock) else object.span.to(name.span)

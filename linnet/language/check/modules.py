@@ -1,7 +1,7 @@
 """From a file to the syntax trees of everything that it imports.
 
-`std.a.b` lies in the standard library, `crate.a.b` under the package's `src`, `dep.a.b` under a path dependency's `src`.
-Imports cannot leave their root: a module that a link leads out of it is not found.
+`std.a.b` lies in the standard library, `crate.a.b` under the package's `src`, `dep.a.b` under a path
+dependency's `src`. Imports cannot leave their root: a module that a link leads out of it is not found.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Loader:
     def __init__(self, diagnostics: Diagnostics, std_root: Path = STD_ROOT) -> None:
         self.diagnostics = diagnostics
         self.std = Package("std", std_root)
-        self.modules: dict[Path, LoadedModule | None] = {}
+        self.modules: dict[Path, LoadedModule] = {}
         self.packages: dict[Path, Package | None] = {}
         self.active: list[Path] = []
 
-    def load_root(self, path: Path) -> LoadedModule | None:
-        """Load `path` and everything that it imports; None where it cannot be read or parsed at all."""
+    def load_root(self, path: Path) -> LoadedModule:
+        """Load `path` and everything that it imports. Raises OSError where it cannot be read."""
         resolved = path.resolve()
         package, segments = self._locate(path, resolved)
         key = ".".join((package.key, *segments)) if package.key != "std" else ".".join(("std", *segments))
@@ -104,14 +104,10 @@ class Loader:
         self.packages[folder] = package
         return package
 
-    def _load(self, path: Path, shown: str, key: str, package: Package) -> LoadedModule | None:
+    def _load(self, path: Path, shown: str, key: str, package: Package) -> LoadedModule:
         if path in self.modules:
             return self.modules[path]
-        source = read_source(path, shown)
-        parsed = parse(source, self.diagnostics)
-        if parsed is None:
-            self.modules[path] = None
-            return None
+        parsed = parse(read_source(path, shown), self.diagnostics)
         module = LoadedModule(key, package, parsed)
         self.modules[path] = module
         self.active.append(path)
@@ -140,10 +136,10 @@ class Loader:
             self.diagnostics.error("E1206", f"import cycle: `{'.'.join(segments)}` is still being loaded", span)
             return
         key = ".".join((package.key, *rest))
-        shown = str(_beside(Path(module.tree.source.name), target)) if package is not self.std else f"std/{relative}.linnet"
-        loaded = self._load(resolved, shown, key, package)
-        if loaded is not None:
-            module.imports[segments] = loaded
+        shown = (
+            str(_beside(Path(module.tree.source.name), target)) if package is not self.std else f"std/{relative}.linnet"
+        )
+        module.imports[segments] = self._load(resolved, shown, key, package)
 
     def _import_package(self, module: LoadedModule, use: tree.UseDecl) -> tuple[Package | None, tuple[str, ...]]:
         first, *rest = (name.text for name in use.path)
@@ -153,9 +149,11 @@ class Loader:
             if module.package.key:
                 return module.package, tuple(rest)
             self.diagnostics.error(
-                "E1202", "this file is outside any package, so it has no `crate`", use.path[0].span,
+                "E1202",
+                "this file is outside any package, so it has no `crate`",
+                use.path[0].span,
                 help=f"put it under a folder's `src` with a {MANIFEST} beside that, or import from `std` only",
-            )  # fmt: skip
+            )
             return None, ()
         if first == "crate":
             return self.std, tuple(rest)
@@ -164,9 +162,11 @@ class Loader:
             return self._package(folder, first, Path(module.tree.source.name)), tuple(rest)
         near = get_close_matches(first, ["std", "crate", *module.package.dependencies], 1)
         self.diagnostics.error(
-            "E1202", f"no package `{first}`: a path begins with `std`, `crate` or a dependency's key", use.path[0].span,
+            "E1202",
+            f"no package `{first}`: a path begins with `std`, `crate` or a dependency's key",
+            use.path[0].span,
             help=f"did you mean `{near[0]}`?" if near else f"add `{first}` to [dependencies] in {MANIFEST}",
-        )  # fmt: skip
+        )
         return None, ()
 
     def _module_not_found(self, use: tree.UseDecl, segments: tuple[str, ...], root: Path) -> None:
@@ -180,9 +180,12 @@ class Loader:
             near = []
             notes = (Note(f"to import an item, write `use {'.'.join(segments[:-1])}::{{{segments[-1]}}}`", None),)
         self.diagnostics.error(
-            "E1202", f"module `{'.'.join(segments)}` not found", span, notes,
+            "E1202",
+            f"module `{'.'.join(segments)}` not found",
+            span,
+            notes,
             help=f"did you mean `{near[0]}`?" if near else None,
-        )  # fmt: skip
+        )
 
 
 def _beside(shown: Path, target: Path) -> Path:

@@ -78,9 +78,12 @@ def agree(ctx: Context, left: Typed, right: Typed, what: str, span: Span) -> tup
         return left, settle(ctx, right, a.dtype)
     if a.dtype != b.dtype:
         ctx.fail(
-            "E2103", f"{what} needs one dtype, found `{a.dtype}` and `{b.dtype}`", span,
-            [f" left: {describe(a)}", f"right: {describe(b)}"], f"convert one: `cast<{a.dtype}>(..)`",
-        )  # fmt: skip
+            "E2103",
+            f"{what} needs one dtype, found `{a.dtype}` and `{b.dtype}`",
+            span,
+            [f" left: {describe(a)}", f"right: {describe(b)}"],
+            f"convert one: `cast<{a.dtype}>(..)`",
+        )
     return left, right
 
 
@@ -99,8 +102,9 @@ def binary(ctx: Context, node: tree.BinaryExpr) -> Typed:
             a, b = tensor(ctx, left, what), tensor(ctx, right, what)
         if not (is_integer(a.dtype) or a.dtype == "bool"):
             ctx.fail("E2104", f"{what} is not defined for `{a.dtype}`", node.op_span, help="it takes integers or bools")
-        return Primitive(TensorType(broadcast(ctx, a.shape, b.shape, node.span), a.dtype), node.span,
-                         BITWISE[node.op], (left, right))  # fmt: skip
+        return Primitive(
+            TensorType(broadcast(ctx, a.shape, b.shape, node.span), a.dtype), node.span, BITWISE[node.op], (left, right)
+        )
     if is_flex(a):
         return literal_arithmetic(ctx, node.op, left, right, node.span)
     if not is_numeric(a.dtype):

@@ -22,11 +22,19 @@ WHOLE = frozenset("reshape permute broadcast_to concat cumsum iota fill".split()
 def call(ctx: Context, name: str, node: tree.CallExpr, expected: Type | None) -> Typed:
     """A call of the prelude function `name`."""
     if name in RESERVED:
-        ctx.fail("E2190", f"`{name}` is reserved and not implemented", node.callee.span,
-                 help="index notation gathers: `let y[i, h] = table[ids[i], h]`")  # fmt: skip
+        ctx.fail(
+            "E2190",
+            f"`{name}` is reserved and not implemented",
+            node.callee.span,
+            help="index notation gathers: `let y[i, h] = table[ids[i], h]`",
+        )
     if name in WHOLE and ctx.indices is not None:
-        ctx.fail("E3104", f"`{name}` works on whole tensors, not inside index notation", node.span,
-                 help="bind its result with `let` first, then index it")  # fmt: skip
+        ctx.fail(
+            "E3104",
+            f"`{name}` works on whole tensors, not inside index notation",
+            node.span,
+            help="bind its result with `let` first, then index it",
+        )
     if name not in ("cast", "iota", "fill") and node.generics is not None:
         ctx.fail("E2111", f"`{name}` takes no generic arguments", node.span)
     if name in FLOAT_UNARY or name == "abs":
@@ -60,9 +68,10 @@ def _positional(ctx: Context, name: str, node: tree.CallExpr, *parameters: str) 
         ctx.fail("E2102", f"`{name}` takes no named arguments", node.named[0].span)
     if len(node.args) != len(parameters):
         ctx.fail(
-            "E2102", f"`{name}` takes {plural(len(parameters), 'argument')} ({', '.join(parameters)}), "
-            f"found {len(node.args)}", node.span,
-        )  # fmt: skip
+            "E2102",
+            f"`{name}` takes {plural(len(parameters), 'argument')} ({', '.join(parameters)}), found {len(node.args)}",
+            node.span,
+        )
     return node.args
 
 
@@ -80,10 +89,7 @@ def _unary(ctx: Context, name: str, node: tree.CallExpr) -> Typed:
     value = ctx.expr(arg)
     type = tensor(ctx, value, f"`{name}`")
     if is_flex(type):
-        if name == "abs":
-            value = settle_default(ctx, value)
-        else:
-            value = operators.as_float_literal(value)
+        value = settle_default(ctx, value) if name == "abs" else operators.as_float_literal(value)
         return Primitive(value.type, node.span, name, (value,))
     if name == "abs" and not is_numeric(type.dtype):
         ctx.fail("E2104", f"`abs` is not defined for `{type.dtype}`", node.span)
@@ -166,10 +172,17 @@ def _reshape(ctx: Context, node: tree.CallExpr) -> Typed:
     wanted = _target_shape(ctx, "reshape", target)
     have, want = element_count(type.shape), element_count(wanted)
     if not ctx.facts.equal(have, want):
-        notes = [f"  from [{', '.join(map(str, type.shape))}], {have} elements",
-                 f"    to [{', '.join(map(str, wanted))}], {want} elements"]  # fmt: skip
-        ctx.fail("E2203", "cannot prove that reshape keeps the number of elements", node.span, notes,
-                 where_help(ctx, Clause("==", have, want)))  # fmt: skip
+        notes = [
+            f"  from [{', '.join(map(str, type.shape))}], {have} elements",
+            f"    to [{', '.join(map(str, wanted))}], {want} elements",
+        ]
+        ctx.fail(
+            "E2203",
+            "cannot prove that reshape keeps the number of elements",
+            node.span,
+            notes,
+            where_help(ctx, Clause("==", have, want)),
+        )
     return Primitive(TensorType(wanted, type.dtype), node.span, "reshape", (value,))
 
 
@@ -225,8 +238,12 @@ def _axis(ctx: Context, name: str, node: tree.CallExpr, of: Shape) -> int:
     if not 0 <= position < len(of) and not any(isinstance(element, Pack) for element in of):
         ctx.fail("E2210", f"axis {axis} is outside the {len(of)} axes of the tensor", given[0].span)
     if not 0 <= position < len(of) or any(isinstance(element, Pack) for element in reach):
-        ctx.fail("E2210", f"axis {axis} lies in or behind a pack of unknown rank", given[0].span,
-                 help="count from the other side")  # fmt: skip
+        ctx.fail(
+            "E2210",
+            f"axis {axis} lies in or behind a pack of unknown rank",
+            given[0].span,
+            help="count from the other side",
+        )
     return axis
 
 
@@ -245,9 +262,11 @@ def _concat(ctx: Context, node: tree.CallExpr) -> Typed:
         other = type.shape[axis] if len(type.shape) == len(first.shape) else None
         if not isinstance(other, Dim) or not same_type(_without(first, axis), _without(type, axis), ctx.facts):
             ctx.fail(
-                "E2202", f"`concat` along axis {axis}: the other axes differ", value.span,
+                "E2202",
+                f"`concat` along axis {axis}: the other axes differ",
+                value.span,
                 [f"first: {describe(first)}", f" here: {describe(type)}"],
-            )  # fmt: skip
+            )
         total = total + other
     position = axis % len(first.shape)
     elements: list[ShapeElement] = [*first.shape]

@@ -35,9 +35,7 @@ def index(ctx: Context, node: tree.IndexExpr) -> Typed:
 
 
 def _element(ctx: Context, node: tree.IndexExpr, value: Typed, array: BlockArrayType) -> Typed:
-    if len(node.positions) != 1 or isinstance(
-        node.positions[0], (tree.SliceItem, tree.EllipsisItem, tree.PackAxis)
-    ):
+    if len(node.positions) != 1 or isinstance(node.positions[0], (tree.SliceItem, tree.EllipsisItem, tree.PackAxis)):
         ctx.fail("E2204", "a block array takes one position", node.span)
     position = dimension(ctx, node.positions[0])
     in_bounds(ctx, position, array.count, node.positions[0].span)
@@ -52,8 +50,12 @@ def _expand(ctx: Context, node: tree.IndexExpr, shape: Shape) -> list[tree.Posit
         ctx.fail("E2204", "`...` may appear once", written[ellipses[1]].span)
     if len(written) - len(ellipses) > len(shape):
         count = len(written) - len(ellipses)
-        ctx.fail("E2204", f"{count} positions for the {len(shape)} axes of the tensor", node.span,
-                 [f"its shape is [{', '.join(map(str, shape))}]"])  # fmt: skip
+        ctx.fail(
+            "E2204",
+            f"{count} positions for the {len(shape)} axes of the tensor",
+            node.span,
+            [f"its shape is [{', '.join(map(str, shape))}]"],
+        )
     missing: list[tree.Position | None] = [None] * (len(shape) - len(written) + len(ellipses))
     if not ellipses:
         return [*written, *missing]
@@ -70,8 +72,12 @@ def _item(ctx: Context, element: ShapeElement, position: tree.Position | None) -
     if whole:
         return Keep()
     if isinstance(element, Pack):
-        ctx.fail("E2204", f"`*{element.name}` stands for any number of axes: keep it whole", position.span,
-                 help="write `...` for it and index the axes behind it")  # fmt: skip
+        ctx.fail(
+            "E2204",
+            f"`*{element.name}` stands for any number of axes: keep it whole",
+            position.span,
+            help="write `...` for it and index the axes behind it",
+        )
     if isinstance(position, tree.SliceItem):
         return _range(ctx, element, position)
     assert not isinstance(position, tree.EllipsisItem)
@@ -81,8 +87,12 @@ def _item(ctx: Context, element: ShapeElement, position: tree.Position | None) -
         return At(value.dim)
     type = tensor(ctx, value, "an index")
     if type.shape or not is_integer(type.dtype):
-        ctx.fail("E2209", f"an index is an integer scalar, found {describe(type)}", position.span,
-                 help="to gather many positions use index notation: `let y[i] = x[at[i]]`" if type.shape else None)  # fmt: skip
+        ctx.fail(
+            "E2209",
+            f"an index is an integer scalar, found {describe(type)}",
+            position.span,
+            help="to gather many positions use index notation: `let y[i] = x[at[i]]`" if type.shape else None,
+        )
     return At(value)
 
 
@@ -116,4 +126,3 @@ def _range(ctx: Context, extent: Dim, node: tree.SliceItem) -> Range:
 def _length(item: Range) -> Dim:
     length = item.stop - item.start
     return length if item.step == 1 else (length + (item.step - 1)) // item.step
-

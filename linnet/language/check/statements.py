@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from linnet.language.check import index_notation
-from linnet.language.check.context import Context, Failed
+from linnet.language.check.context import Context, CheckFailedError
 from linnet.language.check.dims import Clause, Dim
 from linnet.language.check.literals import coerce, is_flex, settle_default
 from linnet.language.check.operators import SCALAR_BOOL
@@ -41,8 +41,12 @@ def function_body(ctx: Context, node: tree.FunctionItem, result: Type) -> tuple[
     """A function's statements; it ends with `return` (E2120)."""
     last = node.body[-1] if node.body else None
     if not isinstance(last, tree.ReturnStmt):
-        ctx.error("E2120", f"`{node.name.text}` does not end with `return`", last.span if last else node.name.span,
-                  help=f"every path returns a `{result}`")  # fmt: skip
+        ctx.error(
+            "E2120",
+            f"`{node.name.text}` does not end with `return`",
+            last.span if last else node.name.span,
+            help=f"every path returns a `{result}`",
+        )
     return block(ctx, node.body, result)
 
 
@@ -55,7 +59,7 @@ def block(ctx: Context, nodes: Sequence[tree.Stmt], result: Type) -> tuple[State
             ctx.error("E2120", f"`return` {where}", node.span, help="a function returns once, at its end")
         try:
             statement = _statement(ctx, node, result)
-        except Failed:
+        except CheckFailedError:
             for name in _bound_names(node):
                 ctx.poison(name)
             continue
@@ -130,13 +134,16 @@ def _assign(ctx: Context, node: tree.AssignStmt) -> Statement:
     var = ctx.find_local(name)
     if var is not None:
         if id(var) in ctx.poisoned:
-            raise Failed
+            raise CheckFailedError
         if not var.mutable:
             declared = ctx.spans.get(id(var))
             ctx.fail(
-                "E2108", f"`{name}` is not a `var`", node.name.span,
-                [Note("declared here", declared)] if declared else (), f"declare it with `var {name} = ..`",
-            )  # fmt: skip
+                "E2108",
+                f"`{name}` is not a `var`",
+                node.name.span,
+                [Note("declared here", declared)] if declared else (),
+                f"declare it with `var {name} = ..`",
+            )
         return Let(var, _assigned(ctx, node, var.type))
     if ctx.block is not None and name in ctx.block.members:
         member = ctx.block.members[name]
@@ -144,6 +151,8 @@ def _assign(ctx: Context, node: tree.AssignStmt) -> Statement:
             ctx.fail("E2108", f"`{name}` is a `{member.kind}`: only own `state` can be assigned", node.name.span)
         ctx.checker.member_read(ctx.block, name)
         return AssignState(name, _assigned(ctx, node, member.type))
+    if ctx.block is not None and name in ctx.checker.broken_members.get(id(ctx.block), ()):
+        raise CheckFailedError
     if ctx.find_item(name, node.name.span) is not None or name in ctx.generics:
         ctx.fail("E2108", f"`{name}` cannot be assigned", node.name.span)
     ctx.unknown(name, node.name.span)
@@ -156,9 +165,11 @@ def _assigned(ctx: Context, node: tree.AssignStmt, type: Type) -> Typed:
     value = settle_default(ctx, value)
     if not same_type(value.type, type, ctx.facts):
         ctx.fail(
-            "E2109", f"`{node.name.text}` holds {describe(type)}, found {describe(value.type)}", node.value.span,
+            "E2109",
+            f"`{node.name.text}` holds {describe(type)}, found {describe(value.type)}",
+            node.value.span,
             [f"declared: {describe(type)}", f"assigned: {describe(value.type)}"],
-        )  # fmt: skip
+        )
     return value
 
 
@@ -181,9 +192,11 @@ def _static_for(ctx: Context, node: tree.StaticForStmt, result: Type) -> Stateme
         array = ctx.expr(node.iterable)
         if not isinstance(array.type, BlockArrayType):
             ctx.fail(
-                "E2121", f"`static for` runs over a block array or a range, found {describe(array.type)}",
-                node.iterable.span, help="for a run-time loop write `for i in a..b`",
-            )  # fmt: skip
+                "E2121",
+                f"`static for` runs over a block array or a range, found {describe(array.type)}",
+                node.iterable.span,
+                help="for a run-time loop write `for i in a..b`",
+            )
         var = LocalVar(node.name.text, array.type.inner)
         ctx.declare_local(node.name, var, warn_unused=False)
         return StaticForBlocks(var, array, _loop_body(ctx, node.body, result))
@@ -195,7 +208,13 @@ def _range(ctx: Context, start: tree.Expr | None, stop: tree.Expr | None) -> tup
     assert stop is not None
     low, high = dimension(ctx, start), dimension(ctx, stop)
     goal = Clause("<=", low, high)
-    prove(ctx, "E2208", goal, f"cannot prove that the range `{low}..{high}` does not run backwards", start.span.to(stop.span))  # fmt: skip
+    prove(
+        ctx,
+        "E2208",
+        goal,
+        f"cannot prove that the range `{low}..{high}` does not run backwards",
+        start.span.to(stop.span),
+    )
     return low, high
 
 
@@ -229,4 +248,3 @@ def _for(ctx: Context, node: tree.ForStmt, result: Type) -> Statement:
         scan = LocalVar(node.result.text, stacked)
         ctx.declare_local(node.result, scan)
     return For(var, start, stop, statements, scan, yielded)
-

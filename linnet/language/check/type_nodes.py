@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from linnet.language.check.context import AliasDecl, Context, Failed
+from linnet.language.check.context import AliasDecl, Context, CheckFailedError
 from linnet.language.check.dims import Clause, Dim, DimError
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.substitute import FLEX_INT, kind_accepts, substitute, substitute_clause, substitute_value
@@ -35,7 +35,7 @@ COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 def dimension(ctx: Context, node: tree.Expr, nonnegative: bool = True) -> Dim:
-    """A compile-time integer; as a dimension it must be provably not negative (E2208). Raises Failed."""
+    """A compile-time integer; as a dimension it must be provably not negative (E2208). Raises CheckFailedError."""
     saved, ctx.indices = ctx.indices, None
     try:
         value = ctx.expr(node)
@@ -43,20 +43,20 @@ def dimension(ctx: Context, node: tree.Expr, nonnegative: bool = True) -> Dim:
         ctx.indices = saved
     if not isinstance(value, DimValue) or value.type != TensorType((), FLEX_INT):
         ctx.fail(
-            "E2123", f"expected a compile-time integer, found {describe(value.type)}", node.span,
+            "E2123",
+            f"expected a compile-time integer, found {describe(value.type)}",
+            node.span,
             help="use literals, `Dim` generics, integer constants and + - * / % min max",
-        )  # fmt: skip
+        )
     if nonnegative and not ctx.facts.nonnegative(value.dim):
         goal = Clause(">=", value.dim, Dim.of(0))
-        ctx.fail(
-            "E2208", f"dimension `{value.dim}` may be negative", node.span, help=where_help(ctx, goal)
-        )
+        ctx.fail("E2208", f"dimension `{value.dim}` may be negative", node.span, help=where_help(ctx, goal))
     return value.dim
 
 
 def where_help(ctx: Context, goal: Clause) -> str | None:
     """The help line that names the clause which would let `goal` be proven."""
-    if not goal.left.symbols() | goal.right.symbols():
+    if (goal.left - goal.right).constant is not None:
         return None
     target = f" of {ctx.owner_text()}" if ctx.owner_text() else ""
     return f'add "{ctx.facts.missing(goal)}" to the where clause{target}'
@@ -75,9 +75,11 @@ def where_clauses(ctx: Context, nodes: Sequence[tree.Expr]) -> tuple[Clause, ...
         try:
             if not isinstance(node, tree.BinaryExpr) or node.op not in COMPARISONS:
                 ctx.fail(
-                    "E2101", "a where clause compares two dimensions", node.span,
+                    "E2101",
+                    "a where clause compares two dimensions",
+                    node.span,
                     help="write it with one of == != < <= > >=",
-                )  # fmt: skip
+                )
             ctx.checker.in_where += 1
             try:
                 left = dimension(ctx, node.left, nonnegative=False)
@@ -85,7 +87,7 @@ def where_clauses(ctx: Context, nodes: Sequence[tree.Expr]) -> tuple[Clause, ...
             finally:
                 ctx.checker.in_where -= 1
             clauses.append(Clause(node.op, left, right))
-        except Failed:
+        except CheckFailedError:
             continue
         except DimError as error:
             ctx.error("E2123", f"this dimension cannot be computed: {error}", node.span)
@@ -121,13 +123,15 @@ def dtype(ctx: Context, node: tree.NamedType) -> DType:
             ctx.fail("E1208", f"`{name}` is a {generic.kind}, not an element type", node.span)
     near = get_close_matches(node.span.text, [*DTYPES, *ctx.generics], 1)
     ctx.fail(
-        "E1201", f"unknown element type `{node.span.text}`", node.span,
+        "E1201",
+        f"unknown element type `{node.span.text}`",
+        node.span,
         help=f"did you mean `{near[0]}`?" if near else None,
-    )  # fmt: skip
+    )
 
 
 def resolve_type(ctx: Context, node: tree.TypeNode, blocks: bool = False) -> Type:
-    """A written type. Blocks are allowed only where `blocks` says so (a `sub`). Raises Failed."""
+    """A written type. Blocks are allowed only where `blocks` says so (a `sub`). Raises CheckFailedError."""
     match node:
         case tree.TensorTypeNode():
             return TensorType(shape(ctx, node.axes), dtype(ctx, node.dtype))
@@ -155,7 +159,9 @@ def _named_type(ctx: Context, node: tree.NamedType, blocks: bool) -> Type:
     match decl:
         case CheckedBlock():
             if not blocks:
-                ctx.fail("E2101", f"block `{decl.name}` is not a type of values", node.span, help="declare it as a `sub`")
+                ctx.fail(
+                    "E2101", f"block `{decl.name}` is not a type of values", node.span, help="declare it as a `sub`"
+                )
             args = explicit_generics(ctx, decl.name, decl.generics, node.args, node.span)
             mapping = dict(zip((g.name for g in decl.generics), args, strict=True))
             prove_where(ctx, f"block `{decl.name}`", [substitute_clause(c, mapping) for c in decl.where], node.span)
@@ -175,7 +181,7 @@ def _named_type(ctx: Context, node: tree.NamedType, blocks: bool) -> Type:
 
 
 def resolve_path(ctx: Context, path: Sequence[tree.Name]) -> object:
-    """The declaration that `a` or `module.a` names. Raises Failed."""
+    """The declaration that `a` or `module.a` names. Raises CheckFailedError."""
     found = ctx.find_item(path[0].text, path[0].span)
     if found is None:
         ctx.unknown(path[0].text, path[0].span, "type")
@@ -222,7 +228,7 @@ def explicit_generics(
     nodes: Sequence[tree.GenericArg] | None,
     span: Span,
 ) -> tuple[GenericValue, ...]:
-    """Written generic arguments in declaration order, defaults filled in (E2111). Raises Failed."""
+    """Written generic arguments in declaration order, defaults filled in (E2111). Raises CheckFailedError."""
     nodes = nodes or ()
     if len(nodes) > len(decls):
         ctx.fail("E2111", f"`{name}` takes {plural(len(decls), 'generic argument')}, found {len(nodes)}", span)
@@ -232,9 +238,11 @@ def explicit_generics(
     for decl in decls[len(nodes) :]:
         if decl.default is None:
             ctx.fail(
-                "E2111", f"`{name}` needs a generic argument for `{decl.name}`", span,
+                "E2111",
+                f"`{name}` needs a generic argument for `{decl.name}`",
+                span,
                 help=f"its generics are <{', '.join(generic_text(d) for d in decls)}>",
-            )  # fmt: skip
+            )
         mapping[decl.name] = substitute_value(decl.default, mapping)
     return tuple(mapping[decl.name] for decl in decls)
 

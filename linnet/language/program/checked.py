@@ -353,9 +353,7 @@ class Return:
     value: Typed
 
 
-Statement = (
-    Let | LetTuple | AssignState | StaticForBlocks | StaticForRange | While | For | Return
-)
+Statement = Let | LetTuple | AssignState | StaticForBlocks | StaticForRange | While | For | Return
 
 
 # Declarations
@@ -399,7 +397,7 @@ class CheckedFunction:
 
 @dataclass(slots=True, eq=False)
 class CheckedMember:
-    """`kind` is param, buffer, state or sub; `type` is a TensorType, BlockType, BlockArrayType or an optional of one."""
+    """`kind` is param, buffer, state or sub; `type` is a tensor, block or block array, or an optional one."""
 
     name: str
     kind: str
@@ -430,6 +428,7 @@ class CheckedBlock:
 
     def self_type(self) -> BlockType:
         """This block with its own generics as arguments."""
+
         def own(decl: GenericDecl) -> GenericValue:
             if decl.kind == "Dim":
                 return Dim.symbol(decl.name)

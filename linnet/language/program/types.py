@@ -130,16 +130,7 @@ class StringType:
         return "text"
 
 
-Type = (
-    TensorType
-    | OptionalType
-    | TupleType
-    | StructType
-    | EnumType
-    | BlockType
-    | BlockArrayType
-    | StringType
-)
+Type = TensorType | OptionalType | TupleType | StructType | EnumType | BlockType | BlockArrayType | StringType
 
 
 def value_text(value: GenericValue) -> str:

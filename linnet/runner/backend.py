@@ -1,0 +1,63 @@
+"""What a backend is: something that turns a bound program and its weights into a model that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+from linnet.language.program.binding import BoundProgram
+
+
+class RunnableModel(Protocol):
+    """What every backend's model offers."""
+
+    @property
+    def entries(self) -> Mapping[str, str]: ...
+
+    @property
+    def generics(self) -> Mapping[str, int | str]: ...
+
+    def __call__(self, *inputs: Any) -> Any: ...
+
+    def run_entry(self, name: str, inputs: Any = (), generics: Mapping[str, int | str] | None = None) -> Any: ...
+
+    def state_paths(self) -> list[str]: ...
+
+    def reset_state(self) -> None: ...
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+
+class Backend(Protocol):
+    """A module with this interface.
+
+    `NUMERICS` lists the policies it has. `load_model` binds weights, in a form of the backend's own, to a program; it
+    raises WeightsError.
+    """
+
+    NUMERICS: tuple[str, ...]
+
+    def load_model(
+        self,
+        bound: BoundProgram,
+        weights: Any,
+        *,
+        entry: str | None = None,
+        numerics: str = "exact",
+        device: Any = None,
+        convert: bool = False,
+        trainable: bool = False,
+    ) -> RunnableModel: ...
+
+
+# Imported when first asked for: a command that runs nothing should not pay for torch.
+BACKENDS: Mapping[str, str] = {"torch": "linnet.runner.torch.module"}
+
+
+def backend(name: str) -> Backend:
+    """The backend called `name`. Raises ValueError for an unknown one, ImportError where its framework is missing."""
+    if name not in BACKENDS:
+        raise ValueError(f"backend={name!r} is not one of {', '.join(BACKENDS)}")
+    module: Any = import_module(BACKENDS[name])
+    return module  # type: ignore[no-any-return]

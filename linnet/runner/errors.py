@@ -1,0 +1,74 @@
+"""What can go wrong when a program runs. Each message is one sentence that names the thing and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+SHOWN = 5
+
+
+class RunnerError(Exception):
+    """The base of every error the runner raises."""
+
+
+class UnknownEntryError(RunnerError):
+    """An entry that the model does not have."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        super().__init__(f"no entry is called {name!r}: this model has {', '.join(known) or 'none'}")
+
+
+class InputError(RunnerError):
+    """Inputs that an entry cannot take. The message ends with the entry's signature."""
+
+    def __init__(self, problem: str, signature: str) -> None:
+        self.problem = problem
+        self.signature = signature
+        super().__init__(f"{problem}; the entry is {signature}")
+
+
+class IndexRangeError(RunnerError):
+    """A gathered position outside its axis, such as a token id outside the vocabulary.
+
+    `label` names the indexed tensor, `position` is the first offending index, `size` the axis's length, and `op` the
+    identity of the innermost op call that was running (None outside every op). `entry` is filled in by the model.
+    """
+
+    def __init__(self, label: str, position: int, size: int, op: str | None = None) -> None:
+        super().__init__(label, position, size)
+        self.label = label
+        self.position = position
+        self.size = size
+        self.op = op
+        self.entry: str | None = None
+
+    def __str__(self) -> str:
+        valid = f"valid are 0 to {self.size - 1}" if self.size else "it has no elements"
+        if self.op and self.op.startswith("std.nn.embedding::"):
+            problem = f"id {self.position} is outside the vocabulary of {self.size} entries"
+        elif self.op and self.op.startswith("std.nn.cache::"):
+            problem = f"position {self.position} is outside the cache of {self.size} positions"
+        else:
+            problem = f"position {self.position} is outside {self.label or 'the indexed tensor'}"
+            problem += f", whose axis has size {self.size}"
+        place = f" ({self.op})" if self.op else ""
+        return f"{f'entry {self.entry}: ' if self.entry else ''}{problem}{place}: {valid}"
+
+
+class IntegerDivisionError(RunnerError):
+    """Integer division or remainder by zero."""
+
+
+class SpecError(RunnerError):
+    """A value whose shape or dtype is not what the graph says: a fault in a kernel or in the lowering."""
+
+
+class WeightsError(RunnerError):
+    """Weights that do not fit a manifest. `problems` has one sentence for each tensor."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        shown = "; ".join(self.problems[:SHOWN])
+        more = len(self.problems) - SHOWN
+        super().__init__(f"{shown}; and {more} more" if more > 0 else shown)

@@ -1,0 +1,192 @@
+"""What a user passes to an entry, turned into the tensors a graph takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linnet.language.check.dims import Dim
+from linnet.language.program.checked import CheckedFunction, GenericDecl, Literal
+from linnet.language.program.core import TensorSpec
+from linnet.language.program.types import DTypeVar, OptionalType, StructType, TensorType, TupleType, Type, value_text
+from linnet.runner.errors import InputError
+from linnet.runner.torch.dtypes import BITS, CARRIED, FLOATS, NAMES, integer_range, scalar, to_carried
+
+Generics = Mapping[str, int | str]
+
+
+def signature_text(function: CheckedFunction) -> str:
+    """`prefill<S: Dim>(tokens: Tensor[Batch, S; i32], pos: i32) -> Tensor[Batch, Vocab; T]`."""
+    generics = ", ".join(map(_generic_text, function.generics))
+    parameters = ", ".join(f"{p.name}: {p.type}" for p in function.parameters)
+    return f"{function.name}{f'<{generics}>' if generics else ''}({parameters}) -> {function.result}"
+
+
+def _generic_text(decl: GenericDecl) -> str:
+    name = f"*{decl.name}" if decl.kind == "Shape" else decl.name
+    return f"{name}: {decl.kind}" + (f" = {value_text(decl.default)}" if decl.default is not None else "")
+
+
+@dataclass(frozen=True)
+class EntryInputs:
+    """An entry's inputs: carried tensors in the graph's order, their specs by name, and the optional ones passed."""
+
+    tensors: list[Tensor]
+    specs: dict[str, TensorSpec]
+    given: frozenset[str]
+
+
+def convert_inputs(function: CheckedFunction, values: Any, known: Generics, device: torch.device) -> EntryInputs:
+    """Turn `values`, a list or a mapping by name, into what the entry's graph takes.
+
+    Trailing parameters with a literal default may be left out, optional ones be None; a tuple is given as a tuple, a
+    struct as a mapping. `known` holds the generics already bound. Raises InputError.
+    """
+    inputs = EntryInputs([], {}, frozenset())
+    given: set[str] = set()
+    try:
+        for name, type, value in _arranged(function, values):
+            if isinstance(type, OptionalType):
+                if value is None:
+                    continue
+                given.add(name)
+            for leaf, declared, part in _leaves(name, type, value):
+                dtype = known.get(declared.dtype.name) if isinstance(declared.dtype, DTypeVar) else declared.dtype
+                tensor, found = _tensor(leaf, part, None if dtype is None else str(dtype))
+                _check_shape(leaf, tensor, declared, known)
+                inputs.tensors.append(tensor.to(device))
+                inputs.specs[leaf] = TensorSpec(tuple(tensor.shape), found)
+    except _RefusedError as refused:
+        raise InputError(str(refused), signature_text(function)) from None
+    return EntryInputs(inputs.tensors, inputs.specs, frozenset(given))
+
+
+class _RefusedError(Exception):
+    """One input that does not fit; becomes an InputError."""
+
+
+def _arranged(function: CheckedFunction, values: Any) -> Iterator[tuple[str, Type, Any]]:
+    """Each parameter's name, declared type and given value, in order."""
+    names = [p.name for p in function.parameters]
+    if isinstance(values, Mapping):
+        unknown = [str(name) for name in values if name not in names]
+        if unknown:
+            raise _RefusedError(f"no input is called {unknown[0]!r}")
+        given = dict(values)
+    else:
+        if len(values) > len(names):
+            raise _RefusedError(f"{len(values)} inputs are given where {len(names)} are taken")
+        given = dict(zip(names, values, strict=False))
+    for parameter, default in zip(function.parameters, function.defaults, strict=True):
+        if parameter.name not in given:
+            if isinstance(default, Literal):
+                given[parameter.name] = default.value
+            elif isinstance(parameter.type, OptionalType):
+                given[parameter.name] = None
+            else:
+                raise _RefusedError(f"the input {parameter.name!r} is missing")
+        yield parameter.name, parameter.type, given[parameter.name]
+
+
+def _leaves(name: str, type: Type, value: Any) -> Iterator[tuple[str, TensorType, Any]]:
+    """The tensors of one input, named as the graph's inputs are: `p`, or `p.0` and `p.field` inside it."""
+    if isinstance(type, OptionalType):
+        yield from _leaves(name, type.inner, value)
+    elif isinstance(type, TensorType):
+        yield name, type, value
+    elif isinstance(type, TupleType):
+        if not isinstance(value, tuple | list) or len(value) != len(type.items):
+            raise _RefusedError(f"{name} must be a tuple of {len(type.items)}: {type}")
+        for i, (item, part) in enumerate(zip(type.items, value, strict=True)):
+            yield from _leaves(f"{name}.{i}", item, part)
+    elif isinstance(type, StructType):
+        fields = dict(type.fields)
+        if not isinstance(value, Mapping) or set(value) != set(fields):
+            raise _RefusedError(f"{name} must be a mapping with {', '.join(fields)}: {type}")
+        for field, item in fields.items():
+            yield from _leaves(f"{name}.{field}", item, value[field])
+    else:
+        raise _RefusedError(f"{name} is {type}, which no input can be")
+
+
+def _tensor(name: str, value: Any, dtype: str | None) -> tuple[Tensor, str]:
+    """`value` as a carried tensor of `dtype` (None: its own), and its dtype."""
+    if isinstance(value, bool | int | float) and dtype is not None:
+        return _number(name, value, dtype), dtype
+    if not isinstance(value, Tensor):
+        value = _array(name, value, dtype)
+    have = NAMES.get(value.dtype)
+    if have is None:
+        raise _RefusedError(f"{name} is {value.dtype}, which Linnet has no dtype for")
+    carried = to_carried(value, have)
+    dtype = dtype or have
+    if have == dtype:
+        return carried, dtype
+    integers = dtype != "bool" and dtype not in FLOATS and have != "bool" and have not in FLOATS
+    if not integers:
+        kind = "an integer tensor" if dtype not in FLOATS and dtype != "bool" else dtype
+        raise _RefusedError(f"{name} must be {kind}, but is {TensorSpec(tuple(value.shape), have)}: convert it first")
+    return _narrowed(name, carried, have, dtype), dtype
+
+
+def _number(name: str, value: float, dtype: str) -> Tensor:
+    cpu = torch.device("cpu")
+    if (dtype == "bool") != isinstance(value, bool) or (isinstance(value, float) and dtype not in FLOATS):
+        raise _RefusedError(f"{name} must be {dtype}, but is the {type(value).__name__} {value!r}")
+    if dtype not in FLOATS and dtype != "bool":
+        least, greatest = integer_range(dtype)
+        if not least <= value <= greatest:
+            raise _RefusedError(f"{name} is {value}, which {dtype} cannot hold")
+    return scalar(value, dtype, cpu)
+
+
+def _array(name: str, value: Any, dtype: str | None) -> Tensor:
+    """A list, tuple or numpy array as a tensor; a list of floats takes the float dtype that is wanted."""
+    listed = isinstance(value, list | tuple)
+    try:
+        tensor = torch.tensor(value)
+        if listed and dtype in FLOATS and tensor.dtype != torch.bool:
+            return torch.tensor(value, dtype=CARRIED[str(dtype)])
+        if listed and not tensor.numel() and dtype is not None:
+            return torch.empty(tensor.shape, dtype=BITS.get(dtype, CARRIED[dtype]))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _RefusedError(f"{name} is not a tensor, a number or an array of numbers: {error}") from None
+    return tensor
+
+
+def _narrowed(name: str, carried: Tensor, have: str, dtype: str) -> Tensor:
+    """Integers of another dtype; refused when a value does not fit."""
+    if have == "u64":
+        wide = carried
+        outside = wide < 0 if dtype != "u64" else torch.zeros_like(wide, dtype=torch.bool)
+    else:
+        wide = carried.to(torch.int64) & (2**32 - 1 if have == "u32" else 2**16 - 1 if have == "u16" else -1)
+        outside = torch.zeros_like(wide, dtype=torch.bool)
+    least, greatest = integer_range(dtype)
+    if dtype != "u64":
+        outside = outside | (wide > greatest)
+    outside = outside | (wide < least)
+    if not carried.is_meta and bool(outside.any()):
+        first = outside.nonzero()[0].tolist()
+        found = int(wide[tuple(first)])
+        found += 2**64 if have == "u64" and found < 0 else 0
+        place = f"{name}[{', '.join(map(str, first))}]" if first else name
+        raise _RefusedError(f"{place} is {found}, which {dtype} cannot hold")
+    return wide.to(CARRIED[dtype])
+
+
+def _check_shape(name: str, tensor: Tensor, type: TensorType, known: Generics) -> None:
+    """Compare the axes that are already known; the others are inferred from."""
+    declared = [element for element in type.shape if isinstance(element, Dim)]
+    if len(declared) != len(type.shape):
+        return
+    sizes = {key: value for key, value in known.items() if isinstance(value, int)}
+    wanted = [d.evaluate(sizes) if d.symbols() <= sizes.keys() else None for d in declared]
+    shape = list(tensor.shape)
+    if len(shape) != len(wanted) or any(w is not None and w != n for w, n in zip(wanted, shape, strict=True)):
+        text = ", ".join(str(d if w is None else w) for d, w in zip(declared, wanted, strict=True))
+        raise _RefusedError(f"{name} must have shape [{text}], but has [{', '.join(map(str, shape))}]")

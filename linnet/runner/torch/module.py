@@ -1,0 +1,309 @@
+"""A loaded model: a `torch.nn.Module` whose forward is a package's entry."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linnet.language.program.binding import BindError, BoundProgram
+from linnet.language.program.checked import CheckedFunction
+from linnet.language.program.core import EntryGraph, ResultTree, TensorSpec
+from linnet.language.program.instances import Instance, InstanceArray, Instances
+from linnet.language.program.lower_values import LowerError
+from linnet.language.program.manifest import ManifestEntry
+from linnet.language.program.types import OptionalType
+from linnet.runner.errors import IndexRangeError, InputError, UnknownEntryError
+from linnet.runner.torch.dtypes import FLOATS, NAMES, to_native
+from linnet.runner.torch.inputs import EntryInputs, convert_inputs, signature_text
+from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
+from linnet.runner.torch.kernels import equivalent_kernels
+from linnet.runner.torch.weights import (
+    WeightSource,
+    WeightsReport,
+    check_tensors,
+    empty_weights,
+    read_weights,
+)
+
+NUMERICS = ("exact", "equivalent")
+
+
+class BlockModule(nn.Module):
+    """One block of the tree: its weights as parameters, its sub blocks as children, under their Linnet names.
+
+    It has no forward: only the root runs, through entries.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._title = title
+
+    def _get_name(self) -> str:
+        return self._title
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"{name}: {_tensor_text(tensor)}" for name, tensor in self._parameters.items())
+
+
+def _tensor_text(tensor: Tensor | None) -> str:
+    return "none" if tensor is None else str(TensorSpec(tuple(tensor.shape), NAMES[tensor.dtype]))
+
+
+@dataclass(frozen=True)
+class PreparedEntry:
+    """An entry lowered with its generics and prepared for the model's device."""
+
+    entry: EntryGraph
+    graph: PreparedGraph
+
+
+class Model(BlockModule):
+    """A bound program with its weights, ready to run.
+
+    Weights are this module's parameters, named by their Linnet paths, so `parameters()`, `state_dict()`, `to(device)`
+    and optimizers work as they do for any module; `to(dtype)` is refused, since dtypes are part of the program (load
+    with `dtype=` instead). Calls run under `torch.no_grad()` unless the model is trainable: inference mode would make
+    tensors that later training cannot use. States start as zeros, live between calls, and are detached from the graph
+    of gradients.
+    """
+
+    def __init__(
+        self,
+        bound: BoundProgram,
+        weights: Mapping[str, Tensor],
+        *,
+        entry: str | None = None,
+        numerics: str = "exact",
+        device: torch.device,
+        trainable: bool = False,
+        report: WeightsReport | None = None,
+    ) -> None:
+        super().__init__("Model")
+        if numerics not in NUMERICS:
+            raise ValueError(f"numerics={numerics!r} is not one of {', '.join(NUMERICS)}")
+        self._bound = bound
+        self._functions = bound.entries()
+        self._entry = entry
+        self._numerics = numerics
+        self._device = device
+        self._trainable = trainable
+        self._states: dict[str, Tensor] = {}
+        self._prepared: dict[tuple[Any, ...], PreparedEntry] = {}
+        self._preparation: Preparation | None = None
+        self._present = frozenset(e.path for e in bound.manifest.entries if e.optional and e.path in weights)
+        self._weights = _parameters(bound.manifest.entries, weights, trainable)
+        self.weights_report = report or WeightsReport()
+        instances = Instances()
+        root = Instance(bound.block, instances.environment(bound.block, dict(bound.generics)), "")
+        _fill(self, root, instances, self._weights)
+
+    # What the model is
+
+    @property
+    def generics(self) -> dict[str, int | str]:
+        """The root block's generics."""
+        return dict(self._bound.generics)
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """Each entry's signature, by name."""
+        return {name: signature_text(function) for name, function in self._functions.items()}
+
+    @property
+    def numerics(self) -> str:
+        return self._numerics
+
+    @property
+    def device(self) -> torch.device:
+        return self._device
+
+    @property
+    def frozen(self) -> list[str]:
+        """Paths of weights that cannot train, since they are not floating (FP8 bytes, say)."""
+        return [path for path, tensor in self._weights.items() if not tensor.is_floating_point()]
+
+    def state_paths(self) -> list[str]:
+        """Paths of the program's states (KV caches), allocated or not."""
+        return list(self._bound.states())
+
+    def reset_state(self) -> None:
+        """Back to zeros; memory is freed until the next use."""
+        self._states.clear()
+
+    # Running
+
+    def forward(self, *inputs: Any) -> Any:
+        """Run the card's entry."""
+        if self._entry is None:
+            raise UnknownEntryError("(the card's)", self._functions)
+        return self.run_entry(self._entry, inputs)
+
+    def run_entry(
+        self, name: str, inputs: Sequence[Any] | Mapping[str, Any] = (), generics: Mapping[str, int | str] | None = None
+    ) -> Any:
+        """Run an entry on tensors, numbers, arrays or lists; returns tensors, arranged as the entry's result type.
+
+        Generics that the inputs do not determine are given in `generics`. Integer inputs may have any integer dtype;
+        floats have the declared one. If the run fails, no state has changed. Raises UnknownEntryError, InputError,
+        IndexRangeError (an id outside the vocabulary, a position beyond the cache), IntegerDivisionError.
+        """
+        function = self._functions.get(name)
+        if function is None:
+            raise UnknownEntryError(name, self._functions)
+        given = dict(generics or {})
+        taken = convert_inputs(function, inputs, {**self._bound.generics, **given}, self._device)
+        prepared = self._prepare(function, taken, given)
+        frame = Frame(self._weights, self._states)
+        try:
+            with nullcontext() if self._trainable else torch.no_grad():
+                outputs = prepared.graph.run(frame, taken.tensors)
+        except IndexRangeError as error:
+            error.entry = name
+            raise
+        self._states.update(frame.allocated)
+        self._states.update((path, value.detach()) for path, value in frame.written.items())
+        results = [to_native(x, v.spec.dtype) for x, v in zip(outputs, prepared.entry.graph.outputs, strict=True)]
+        return _arrange(prepared.entry.result, results)
+
+    def _prepare(self, function: CheckedFunction, taken: EntryInputs, given: dict[str, int | str]) -> PreparedEntry:
+        """The entry for inputs of these specs; lowered and prepared once for each."""
+        key = (function.name, *taken.specs.items(), *sorted(given.items()))
+        known = self._prepared.get(key)
+        if known is not None:
+            return known
+        try:
+            generics = self._bound.infer(function.name, taken.specs, given)
+            entry = self._bound.lower(function.name, generics, self._present, taken.given)
+        except (BindError, LowerError) as error:
+            raise InputError(str(error), signature_text(function)) from None
+        if self._preparation is None:
+            kernels = equivalent_kernels() if self._numerics == "equivalent" else {}
+            self._preparation = Preparation(self._device, kernels)
+        prepared = self._prepared[key] = PreparedEntry(entry, self._preparation.graph(entry.graph))
+        return prepared
+
+    # Being a module
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Model:
+        """Moves weights and states; graphs are prepared again for the new device."""
+        probe = fn(torch.empty(1, device=self._device))
+        if probe.dtype != torch.float32:
+            raise TypeError("a model's dtypes are part of its program: load it with dtype= instead of converting it")
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._device = probe.device
+        self._states = {path: fn(value) for path, value in self._states.items()}
+        self._weights = _leaves(self, self._weights)
+        self._prepared.clear()
+        self._preparation = None
+        return self
+
+
+def _parameters(entries: Sequence[ManifestEntry], weights: Mapping[str, Tensor], trainable: bool) -> dict[str, Tensor]:
+    """Parameters by path in the manifest's order; tensors shared by two paths become one parameter."""
+    made: dict[int, nn.Parameter] = {}
+    result: dict[str, Tensor] = {}
+    for entry in entries:
+        tensor = weights.get(entry.path)
+        if tensor is None:
+            continue
+        if id(tensor) not in made:
+            trains = trainable and entry.kind == "param" and entry.dtype in FLOATS
+            made[id(tensor)] = nn.Parameter(tensor.detach(), requires_grad=trains)
+        result[entry.path] = made[id(tensor)]
+    return result
+
+
+def _title(instance: Instance) -> str:
+    arguments = ", ".join(map(str, instance.env.generics.values()))
+    return f"{instance.block.name}<{arguments}>" if arguments else instance.block.name
+
+
+def _fill(module: nn.Module, instance: Instance, instances: Instances, weights: Mapping[str, Tensor]) -> None:
+    """Give `module` the instance's weights and children.
+
+    Straight into torch's tables: a member may have a name that `nn.Module` uses for a method (`type`, `forward`), which
+    `register_parameter` and `add_module` refuse.
+    """
+    for member in instance.block.members.values():
+        if member.kind in ("param", "buffer"):
+            weight = weights.get(instance.member_path(member.name))
+            if weight is not None or isinstance(member.type, OptionalType):
+                module._parameters[member.name] = weight  # type: ignore[assignment]
+        elif member.kind == "sub":
+            child = instances.child(instance, member.name)
+            if isinstance(child, InstanceArray):
+                module._modules[member.name] = nn.ModuleList(
+                    _block(child[i], instances, weights) for i in range(child.count)
+                )
+            elif not isinstance(member.type, OptionalType) or any(p.startswith(f"{child.path}.") for p in weights):
+                module._modules[member.name] = _block(child, instances, weights)
+
+
+def _block(instance: Instance, instances: Instances, weights: Mapping[str, Tensor]) -> BlockModule:
+    module = BlockModule(_title(instance))
+    _fill(module, instance, instances, weights)
+    return module
+
+
+def _leaves(root: nn.Module, paths: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters at `paths`; moving a module may have replaced them."""
+    found = OrderedDict(_named(root))
+    return {path: found[path] for path in paths}
+
+
+def _named(root: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from root.named_parameters(remove_duplicate=False)
+
+
+def _arrange(tree: ResultTree, results: Sequence[Tensor]) -> Any:
+    if tree is None:
+        return None
+    if isinstance(tree, int):
+        return results[tree]
+    if isinstance(tree, tuple):
+        return tuple(_arrange(part, results) for part in tree)
+    return {name: _arrange(part, results) for name, part in tree.items()}
+
+
+def load_model(
+    bound: BoundProgram,
+    weights: WeightSource | Mapping[str, Tensor] | None,
+    *,
+    entry: str | None = None,
+    numerics: str = "exact",
+    device: str | torch.device | None = None,
+    convert: bool = False,
+    trainable: bool = False,
+) -> Model:
+    """A model of `bound`.
+
+    `weights`: files to map, tensors by path, or None on the meta device, where weights have shapes only. `convert` lets
+    floating tensors of another dtype be converted to the manifest's as they load. Raises WeightsError.
+    """
+    place = torch.device(device or "cpu")
+    report = WeightsReport()
+    if place.type == "meta":
+        tensors = empty_weights(_present(bound, weights), place)
+    elif isinstance(weights, WeightSource):
+        tensors, report = read_weights(bound.manifest, weights, place, convert=convert)
+    elif weights is None:
+        raise ValueError("weights are needed on every device but meta")
+    else:
+        check_tensors(bound.manifest, weights)
+        moved = {id(tensor): tensor.to(place) for tensor in weights.values()}
+        tensors = {path: moved[id(tensor)] for path, tensor in weights.items()}
+    return Model(bound, tensors, entry=entry, numerics=numerics, device=place, trainable=trainable, report=report)
+
+
+def _present(bound: BoundProgram, weights: WeightSource | Mapping[str, Tensor] | None) -> list[ManifestEntry]:
+    """On the meta device: the required weights, and the optional ones that `weights` names."""
+    if isinstance(weights, WeightSource):
+        table, bindings = weights.table, weights.bindings
+        return [e for e in bound.manifest.entries if not e.optional or bindings.get(e.path, e.path) in table]
+    return [e for e in bound.manifest.entries if not e.optional or (weights is not None and e.path in weights)]

@@ -1,0 +1,191 @@
+"""Weights for a manifest: mapped from safetensors files, or drawn at random from a seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from linnet.language.program.manifest import Manifest, ManifestEntry
+from linnet.runner.errors import WeightsError
+from linnet.runner.torch.dtypes import FLOATS, NAMES, NATIVE, SAFETENSORS, integer_range
+
+# E4M3 has two NaN bytes; everything else is a number.
+E4M3_NAN = (0x7F, 0xFF)
+NAN_CHUNK = 16 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class TensorLocation:
+    """One tensor of a local safetensors file; `dtype` is safetensors' own name ("BF16", "F8_E4M3")."""
+
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WeightSource:
+    """Where a model's weights are: `bindings` maps parameter paths to tensor names (a path not listed binds to the
+    tensor of its own name), `table` tensor names to files."""
+
+    bindings: Mapping[str, str]
+    table: Mapping[str, TensorLocation]
+
+
+@dataclass
+class WeightsReport:
+    """Bytes used from the mapped files as they are, bytes copied because their dtype or device changed, and files."""
+
+    mapped: int = 0
+    converted: int = 0
+    files: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        gib = 2**30
+        return f"{self.mapped / gib:.2f} GiB mapped, {self.converted / gib:.2f} GiB converted, {len(self.files)} files"
+
+
+def read_weights(
+    manifest: Manifest, source: WeightSource, device: torch.device, *, convert: bool = False
+) -> tuple[dict[str, Tensor], WeightsReport]:
+    """Tensors by path, native, on `device`.
+
+    On the CPU a tensor whose dtype is the manifest's is a private mapping of its file: no bytes are copied until they
+    are written. Two paths bound to one tensor share it. With `convert`, floating tensors are converted to the
+    manifest's dtype; without it another dtype is an error. Raises WeightsError: tensors missing, unreadable, of
+    another shape or dtype, paths the manifest lacks, or E4M3 tensors that hold NaN bytes.
+    """
+    places, problems = _match(manifest, source, convert)
+    if problems:
+        raise WeightsError(problems)
+    report = WeightsReport(files=sorted({place.file.name for place in places.values()}))
+    tensors: dict[str, Tensor] = {}
+    read: dict[tuple[Path, str, str], Tensor] = {}
+    entries = manifest.by_path()
+    with ExitStack() as stack:
+        handles: dict[Path, Any] = {}
+        for path, place in places.items():
+            dtype = entries[path].dtype
+            key = (place.file, place.name, dtype)
+            if key not in read:
+                try:
+                    if place.file not in handles:
+                        handles[place.file] = stack.enter_context(safe_open(place.file, framework="pt", device="cpu"))
+                    mapped = handles[place.file].get_tensor(place.name)
+                except (OSError, SafetensorError) as error:
+                    problems.append(
+                        f"tensor {place.name} cannot be read from {place.file}: {error}; fetch the file again"
+                    )
+                    continue
+                problems += _nan_bytes(mapped, place)
+                mapped = mapped.view(torch.uint8) if place.dtype == "F8_E4M3" else mapped
+                tensor = mapped.to(device=device, dtype=NATIVE[dtype])
+                same = tensor.data_ptr() == mapped.data_ptr() and device.type == "cpu"
+                report.mapped += tensor.nbytes if same else 0
+                report.converted += 0 if same else tensor.nbytes
+                read[key] = tensor
+            tensors[path] = read[key]
+    if problems:
+        raise WeightsError(problems)
+    return tensors, report
+
+
+def _match(manifest: Manifest, source: WeightSource, convert: bool) -> tuple[dict[str, TensorLocation], list[str]]:
+    """The tensor of each path, and a sentence for each path that has none that fits."""
+    entries = manifest.by_path()
+    problems = [
+        f"{path} is bound, but the model has no such parameter" for path in source.bindings if path not in entries
+    ]
+    places: dict[str, TensorLocation] = {}
+    for entry in manifest.entries:
+        name = source.bindings.get(entry.path, entry.path)
+        place = source.table.get(name)
+        if place is None:
+            if not entry.optional or entry.path in source.bindings:
+                problems.append(f"{entry.path} binds to tensor {name}, which no weights file has")
+            continue
+        places[entry.path] = place
+        have = SAFETENSORS.get(place.dtype, place.dtype)
+        fits = have == entry.dtype or (convert and have in FLOATS and entry.dtype in FLOATS)
+        if place.shape != entry.shape or not fits:
+            have_text = f"{place.dtype} {list(place.shape)}"
+            problems.append(f"{entry.path} needs {entry.dtype} {list(entry.shape)}, but tensor {name} is {have_text}")
+    return places, problems
+
+
+def _nan_bytes(tensor: Tensor, place: TensorLocation) -> list[str]:
+    """A sentence if an E4M3 tensor holds NaN bytes, which would spread through every product."""
+    if place.dtype != "F8_E4M3":
+        return []
+    flat = tensor.view(torch.uint8).reshape(-1)
+    positive, negative = E4M3_NAN
+    count = 0
+    for chunk in torch.split(flat, NAN_CHUNK):
+        count += int((chunk == positive).sum()) + int((chunk == negative).sum())
+    if not count:
+        return []
+    return [
+        f"tensor {place.name} of {place.file} holds {count} E4M3 NaN bytes (0x7f or 0xff): the checkpoint is damaged"
+    ]
+
+
+def check_tensors(manifest: Manifest, tensors: Mapping[str, Tensor]) -> None:
+    """Raise WeightsError unless `tensors` has each required path, no unknown one, and the right shapes and dtypes."""
+    entries = manifest.by_path()
+    problems = [f"the model has no parameter {path}" for path in tensors if path not in entries]
+    for entry in manifest.entries:
+        tensor = tensors.get(entry.path)
+        if tensor is None:
+            if not entry.optional:
+                problems.append(f"{entry.path} has no tensor")
+        elif tuple(tensor.shape) != entry.shape or tensor.dtype != NATIVE[entry.dtype]:
+            have = f"{NAMES.get(tensor.dtype, tensor.dtype)} {list(tensor.shape)}"
+            problems.append(f"{entry.path} needs {entry.dtype} {list(entry.shape)}, but is given {have}")
+    if problems:
+        raise WeightsError(problems)
+
+
+def empty_weights(entries: Iterable[ManifestEntry], device: torch.device) -> dict[str, Tensor]:
+    """Uninitialised tensors; on the meta device, shapes without memory."""
+    return {e.path: torch.empty(e.shape, dtype=NATIVE[e.dtype], device=device) for e in entries}
+
+
+def random_weights(manifest: Manifest, seed: int, *, optional: bool = False) -> dict[str, Tensor]:
+    """Weights a small model can run with: the same seed gives the same tensors, whatever else the manifest holds.
+
+    Floats are normal with standard deviation 0.02, except rank-1 `weight`s and variances (1, give or take a tenth)
+    and scales (uniform in 1e-4 to 3e-4, which brings E4M3 and 8-bit weights to about 0.02); u8 tensors hold valid
+    E4M3 bytes, other integers 0 or 1. Optional weights are drawn only with `optional`.
+    """
+    entries = [entry for entry in manifest.entries if optional or not entry.optional]
+    return {entry.path: _random(entry, seed) for entry in entries}
+
+
+def _random(entry: ManifestEntry, seed: int) -> Tensor:
+    # Each tensor has its own stream, keyed by its path, so that models of different depth agree on what they share.
+    key = int.from_bytes(entry.path.encode(), "big") % (2**61 - 1)
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + key) % 2**63)
+    shape, name = entry.shape, entry.path.rpartition(".")[2]
+    if entry.dtype not in FLOATS:
+        if entry.dtype == "u8":
+            data = torch.randint(0, 254, shape, generator=generator)
+            # 254 numbers without the two NaN bytes: those from 0x7f on move up by one.
+            return (data + (data >= E4M3_NAN[0])).to(torch.uint8)
+        _, greatest = (0, 1) if entry.dtype == "bool" else integer_range(entry.dtype)
+        return torch.randint(0, min(2, greatest + 1), shape, generator=generator).to(NATIVE[entry.dtype])
+    if "scale" in name and math.prod(shape) > 0:
+        data = 1e-4 + 2e-4 * torch.rand(shape, generator=generator)
+    elif len(shape) == 1 and (name == "weight" or "var" in name):
+        data = 1 + 0.1 * (2 * torch.rand(shape, generator=generator) - 1)
+    else:
+        data = 0.02 * torch.randn(shape, generator=generator)
+    return data.to(NATIVE[entry.dtype])

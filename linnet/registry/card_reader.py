@@ -261,8 +261,9 @@ def https_url(value: Any) -> str:
 def repository(value: Any) -> str:
     """A Hub repository: `owner/name`, or a bare name."""
     text = _string(value)
-    part = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
-    if len(text) > 96 or not re.fullmatch(rf"{part}(/{part})?", text, re.ASCII) or "--" in text or ".." in text:
+    part = r"\w(?:[\w.-]{0,94}\w)?"
+    parts_fit = re.fullmatch(rf"{part}(/{part})?", text, re.ASCII)
+    if not parts_fit or "--" in text or ".." in text or text.endswith(".git"):
         help = "Write owner/name as the Hub shows it."
         raise UnfitError(f"is {shown(text)}, which is not a Hub repository", help, "repository")
     return text

@@ -52,11 +52,11 @@ class HeaderError(RegistryError):
 
 
 class HubError(RegistryError):
-    """The Hub did not give what was asked. `reason` tells the failures apart; see `crawl`."""
+    """The Hub did not give what was asked. `reasons` tell the failures apart (`hub.REASONS`), one for each problem."""
 
-    def __init__(self, reason: str, where: str, message: str, help: str) -> None:
-        self.reason = reason
-        super().__init__([Problem(f"hub.{reason}", where, message, help)])
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return tuple(problem.kind.removeprefix("hub.") for problem in self.problems)
 
 
 def shown(text: str) -> str:

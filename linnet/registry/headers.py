@@ -96,6 +96,23 @@ def read_header(path: Path, file: str | None = None) -> tuple[TensorInfo, ...]:
         return parse_header(stream.read(length), name, length, size)
 
 
+def read_headers(files: Mapping[str, Path]) -> dict[str, tuple[TensorInfo, ...]]:
+    """The tensors of each local file; `files` maps what the card calls a file to where it is.
+
+    Raises HeaderError with the problems of all of them; OSError where one cannot be read.
+    """
+    headers: dict[str, tuple[TensorInfo, ...]] = {}
+    problems: list[Problem] = []
+    for file, path in files.items():
+        try:
+            headers[file] = read_header(path, file)
+        except HeaderError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise HeaderError(problems)
+    return headers
+
+
 def header_length(prefix: bytes, file: str, file_size: int | None = None) -> int:
     """The header's length in bytes, from the first eight bytes of a file. Raises HeaderError."""
     if len(prefix) < PREFIX_BYTES:

@@ -23,8 +23,8 @@ MOST_SUGGESTIONS = 10
 class Match:
     """What the manifest found in a checkpoint.
 
-    `tensors`: path -> tensor, for every path that has one; `present`: the optional paths among them; `problems`: what keeps
-    the checkpoint from being loaded; `unused`: tensors that no path reads and no pattern of the card expects.
+    `tensors`: path -> tensor, for every path that has one; `present`: the optional paths among them; `problems`: what
+    keeps the checkpoint from being loaded; `unused`: tensors that no path reads and no pattern of the card expects.
     """
 
     tensors: Mapping[str, TensorInfo]
@@ -61,9 +61,8 @@ def match_weights(
     bound = {bindings.tensors[entry.path] for entry in manifest.entries}
     patterns = tuple(unused)
     loose = [name for name in table if name not in bound]
-    problems += [
-        _missing(entry, name, table, loose if i < MOST_SUGGESTIONS else ()) for i, (entry, name) in enumerate(missing)
-    ]
+    for index, (entry, name) in enumerate(missing):
+        problems.append(_missing(entry, name, table, loose if index < MOST_SUGGESTIONS else ()))
     left = tuple(name for name in loose if not any(fnmatchcase(name, pattern) for pattern in patterns))
     return Match(tensors, frozenset(present), tuple(problems), left)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from linnet.language.check.checker import Checker
-from linnet.language.check.modules import Loader
-from linnet.language.diagnostics import Diagnostic, Diagnostics
-from linnet.language.program.checked import Program
+if TYPE_CHECKING:
+    from linnet.language.diagnostics import Diagnostic
+    from linnet.language.program.checked import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,13 @@ class CheckResult:
 
 def load(path: Path) -> CheckResult:
     """Read, parse and check the file `path` and its imports. Raises OSError where `path` itself cannot be read."""
+    # The types that programs are made of import this package's `dims`, so the checker is imported when it is needed.
+    from linnet.language.check.checker import Checker
+    from linnet.language.check.modules import Loader
+    from linnet.language.diagnostics import Diagnostics
+
     diagnostics = Diagnostics()
-    loader = Loader(diagnostics)
-    root = loader.load_root(path)
+    root = Loader(diagnostics).load_root(path)
     program: Program | None = None
     # Names that a broken tree lacks would only cause errors that are not there.
     if not diagnostics.has_errors:

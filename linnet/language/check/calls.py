@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from linnet.language.check import prelude
-from linnet.language.check.context import PRELUDE, ConstDecl, Context, CheckFailedError
+from linnet.language.check.context import PRELUDE, CheckFailedError, ConstDecl, Context
 from linnet.language.check.dims import Dim
 from linnet.language.check.literals import coerce, is_flex
 from linnet.language.check.members import block_mapping, path_item

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cached_property
 
 from linnet.language.check import declarations, statements
-from linnet.language.check.context import PRELUDE, Context, Decl, CheckFailedError, Import, ModuleScope
+from linnet.language.check.context import PRELUDE, CheckFailedError, Context, Decl, Import, ModuleScope
 from linnet.language.check.expressions import expression
 from linnet.language.check.modules import STD_ROOT, LoadedModule
 from linnet.language.diagnostics import Diagnostics, Note

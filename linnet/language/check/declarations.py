@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from linnet.language.check.context import PRELUDE, AliasDecl, ConstDecl, Context, Decl, CheckFailedError, ModuleScope
+from linnet.language.check.context import PRELUDE, AliasDecl, CheckFailedError, ConstDecl, Context, Decl, ModuleScope
 from linnet.language.check.literals import coerce
 from linnet.language.check.prover import Facts
 from linnet.language.check.type_nodes import describe, generic_argument, resolve_type, where_clauses

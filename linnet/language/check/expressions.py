@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from linnet.language.check import calls, index_notation, members, operators, slices
-from linnet.language.check.context import PRELUDE, ConstDecl, Context, CheckFailedError
+from linnet.language.check.context import PRELUDE, CheckFailedError, ConstDecl, Context
 from linnet.language.check.dims import Dim
 from linnet.language.check.literals import FLOAT_FLEX, INT_FLEX, coerce, is_flex, settle, settle_default
 from linnet.language.check.operators import SCALAR_BOOL

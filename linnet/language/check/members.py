@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import NoReturn
 
-from linnet.language.check.context import ConstDecl, Context, CheckFailedError
+from linnet.language.check.context import CheckFailedError, ConstDecl, Context
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.substitute import substitute
 from linnet.language.check.type_nodes import describe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from linnet.language.check import index_notation
-from linnet.language.check.context import Context, CheckFailedError
+from linnet.language.check.context import CheckFailedError, Context
 from linnet.language.check.dims import Clause, Dim
 from linnet.language.check.literals import coerce, is_flex, settle_default
 from linnet.language.check.operators import SCALAR_BOOL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from linnet.language.check.context import AliasDecl, Context, CheckFailedError
+from linnet.language.check.context import AliasDecl, CheckFailedError, Context
 from linnet.language.check.dims import Clause, Dim, DimError
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.substitute import FLEX_INT, kind_accepts, substitute, substitute_clause, substitute_value

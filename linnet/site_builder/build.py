@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,8 +25,8 @@ _MARKER_TEXT = "Written by `nest site build`, which replaces this whole folder.\
 class SiteReport:
     """What was built: the folder, its HTML pages (paths in the site) with their bytes, and links that lead nowhere.
 
-    `problems` holds the broken links and anchors of the pages themselves, which are faults; `unresolved` the relative links of
-    READMEs and doc comments to what the site lacks, which are shown as plain text.
+    `problems` holds the broken links and anchors of the pages themselves, which are faults; `unresolved` the relative
+    links of READMEs and doc comments to what the site lacks, which are shown as plain text.
     """
 
     output: Path
@@ -42,25 +42,27 @@ class SiteReport:
 def build_site(packages: Sequence[PackageSource], output: Path, *, base_url: str | None = None) -> SiteReport:
     """Write the site of `packages` to `output`, whole or not at all; the same packages give the same bytes.
 
-    `base_url` is where the site will be published (`https://example.org/nest`); pages then name their canonical address. It
-    is built in a temporary folder beside `output`, which it then replaces. Raises SiteError where `output` holds something
-    that is not a site, or a package cannot be shown; RegistryError where a package's file cannot be read.
+    `base_url` is where the site will be published (`https://example.org/nest`); pages then name their canonical
+    address. The site is built in a temporary folder beside `output`, which it then replaces. Raises SiteError where
+    `output` holds something that is not a site, or a package cannot be shown; RegistryError where a package's file
+    cannot be read.
     """
     if base_url is not None and urlsplit(base_url).scheme not in ("http", "https"):
-        raise SiteError(f"The base URL {base_url!r} is not an http or https address; write one such as https://example.org/nest.")
+        raise SiteError(
+            f"The base URL {base_url!r} is not an http or https address; write one such as https://example.org/nest."
+        )
     output = output.resolve()
     _refuse_foreign(output)
     pages = sorted((model_page(source) for source in packages), key=lambda page: page.name)
-    records = {str(source.record["card"]["model"]["name"]): source.record for source in packages}
-    if len(records) < len(pages):
-        raise SiteError("Two packages have the same name; give each its own.")
+    for one, other in pairwise(pages):
+        if one.name == other.name:
+            raise SiteError(f'Two packages have the name "{one.name}"; give each its own.')
     output.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     try:
         unresolved = _write_pages(building, pages, base_url)
-        for name, record in records.items():
-            text = json.dumps(record, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
-            _write(building / record_path(name), text.encode())
+        for page in pages:
+            _write(building / record_path(page.name), page.record.encode())
         _write_static(building)
         _write(building / MARKER, _MARKER_TEXT.encode())
         problems = check_links(building)

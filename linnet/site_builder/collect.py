@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from linnet.registry.package import README_NAME, name_fault, read_file
+from linnet.registry.parameters import human_count
 from linnet.site_builder.parameters import Parameter, ParameterRow, fold_parameters
 from linnet.site_builder.source_view import language_of
-from linnet.site_builder.text import Anchors, count_text, one_line, path_anchor
+from linnet.site_builder.text import Anchors, one_line, path_anchor
 
 # Larger files are listed with their size; showing them would make a page that no browser likes.
 SHOWN_BYTES = 1 << 20
@@ -86,7 +89,7 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True)
 class ModelPage:
-    """All that one model's page shows."""
+    """All that one model's page shows; `record` is the registry entry as JSON text."""
 
     name: str
     title: str
@@ -107,11 +110,12 @@ class ModelPage:
     weights: tuple[WeightFile, ...]
     parameters: tuple[ParameterRow, ...]
     entries: tuple[EntryView, ...]
+    record: str
 
     @property
     def chips(self) -> tuple[str, ...]:
         """`8.2B parameters`, family, licence, tags."""
-        count = () if self.parameter_count is None else (f"{count_text(self.parameter_count)} parameters",)
+        count = () if self.parameter_count is None else (f"{human_count(self.parameter_count)} parameters",)
         return tuple(chip for chip in (*count, self.family, self.license, *self.tags) if chip)
 
     @property
@@ -120,8 +124,13 @@ class ModelPage:
         return sum(file.size for file in self.files)
 
     @property
+    def folders(self) -> tuple[tuple[str, tuple[FileView, ...]], ...]:
+        """The files by folder, in their order; the top folder is the empty text."""
+        return tuple((folder, tuple(group)) for folder, group in groupby(self.files, key=lambda file: file.folder))
+
+    @property
     def unkept(self) -> tuple[WeightFile, ...]:
-        """Weights that are no files of the registry: they lie at a host, or beside the card of an unpublished package."""
+        """Weights that are no files of the registry: they lie at a host, or beside the card."""
         kept = {file.path for file in self.files}
         return tuple(weight for weight in self.weights if weight.path not in kept)
 
@@ -134,8 +143,8 @@ def model_page(source: PackageSource) -> ModelPage:
     """The page of one package.
 
     The record gives the card, the list of files with their digests, and what the checked program says of entries and
-    parameters; texts come from the folder. Raises SiteError where the two disagree, RegistryError (of the registry) where a
-    file cannot be read.
+    parameters; texts come from the folder. Raises SiteError where the two disagree, RegistryError where a file cannot
+    be read.
     """
     record = source.record
     card: Mapping[str, Any] = record["card"]
@@ -167,6 +176,7 @@ def model_page(source: PackageSource) -> ModelPage:
         weights=_weight_files(weights, record.get("weights", {})),
         parameters=fold_parameters(_parameters(record.get("parameters", ()))),
         entries=_entries(record.get("entries", ()), anchors),
+        record=json.dumps(record, ensure_ascii=False, indent=1, sort_keys=True) + "\n",
     )
 
 
@@ -203,10 +213,10 @@ def _file_views(source: PackageSource, anchors: Anchors) -> tuple[FileView, ...]
     return tuple(views)
 
 
-def _file_order(item: Mapping[str, Any]) -> tuple[bool, bool, tuple[str, ...]]:
+def _file_order(item: Mapping[str, Any]) -> tuple[bool, tuple[str, ...], str]:
     """README first, then the other files of the top folder, then folder by folder."""
-    parts = PurePosixPath(item["path"]).parts
-    return (item["path"] != README_NAME, len(parts) > 1, parts)
+    *folder, name = PurePosixPath(item["path"]).parts
+    return (item["path"] != README_NAME, tuple(folder), name)
 
 
 def _decoded(data: bytes) -> tuple[str | None, str]:
@@ -235,8 +245,8 @@ def _weight_files(weights: Mapping[str, Any], known: Mapping[str, Any]) -> tuple
 
 def _links(links: Mapping[str, Any]) -> tuple[Link, ...]:
     """The card's links under their usual names; the card's reader lets https alone through, and so does this."""
-    known = [key for key in _LINK_LABELS if key in links]
-    return tuple(Link(_LINK_LABELS[key], str(links[key])) for key in known if urlsplit(str(links[key])).scheme == "https")
+    known = {key: str(links[key]) for key in _LINK_LABELS if key in links}
+    return tuple(Link(_LINK_LABELS[key], href) for key, href in known.items() if urlsplit(href).scheme == "https")
 
 
 def _parameters(items: Iterable[Mapping[str, Any]]) -> list[Parameter]:

@@ -1,7 +1,7 @@
 """READMEs and doc comments as HTML that cannot harm: two walls, the second not trusting the first.
 
-The parser is CommonMark with tables and without raw HTML, which is shown as the text it is. Images become links, since a
-page asks nothing of third parties. The result then passes an allow-list of tags, attributes and URL schemes.
+The parser is CommonMark with tables and without raw HTML, which is shown as the text it is. Images become links, since
+a page asks nothing of third parties. The result then passes an allow-list of tags, attributes and URL schemes.
 """
 
 from __future__ import annotations
@@ -56,19 +56,20 @@ def render_markdown(
     anchors: Anchors,
     resolve: Resolve,
     prefix: str,
-    shift: int = 1,
+    top: int = 2,
     title: str | None = None,
 ) -> Rendered:
     """`text` as harmless HTML.
 
-    Headings get the ids `PREFIX-words` from `anchors` and go down by `shift` levels (to h6 at most). A first heading that
-    repeats `title` is dropped. `resolve` maps the relative links; links to the text's own headings are mapped here.
+    Headings get the ids `PREFIX-words` from `anchors`, and their levels move so that the highest is `top`. A first
+    heading that repeats `title` is dropped. `resolve` maps the relative links; links to the text's own headings are
+    mapped here.
     """
     parser = _parser()
     tokens = parser.parse(text)
     if title is not None:
         tokens = _without_title(tokens, title)
-    own = _name_headings(tokens, anchors, prefix, shift)
+    own = _name_headings(tokens, anchors, prefix, top)
     for token in tokens:
         # The pages' content policy allows no style attributes: alignment becomes a class.
         if style := token.attrs.pop("style", None):
@@ -76,7 +77,7 @@ def render_markdown(
     unresolved: list[str] = []
     _map_links(tokens, own, resolve, unresolved)
     html = _CLEANER.clean(parser.renderer.render(tokens, parser.options, {}))
-    # Wide tables and code scroll inside themselves, so the keyboard must reach them. Raw `<` is escaped by now: these are tags.
+    # Wide tables and code scroll inside themselves, so the keyboard must reach them. Text is escaped: these are tags.
     html = html.replace("<table>", '<div class="scroll" role="region" aria-label="Table" tabindex="0"><table>')
     html = html.replace("</table>", "</table></div>").replace("<pre>", '<pre tabindex="0">')
     return Rendered(Markup(html), tuple(unresolved))
@@ -91,12 +92,11 @@ def _parser() -> MarkdownIt:
     return parser
 
 
-def _fence(
-    renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType
-) -> str:
+def _fence(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: EnvType) -> str:
     token = tokens[index]
-    words = token.info.split()
-    return f"<pre><code>{code_block(token.content, language_named(words[0].lower() if words else 'text'))}</code></pre>\n"
+    words = token.info.lower().split()
+    code = code_block(token.content, language_named(words[0] if words else "text"))
+    return f"<pre><code>{code}</code></pre>\n"
 
 
 def _without_title(tokens: list[Token], title: str) -> list[Token]:
@@ -105,13 +105,14 @@ def _without_title(tokens: list[Token], title: str) -> list[Token]:
     return tokens[3:] if same else tokens
 
 
-def _name_headings(tokens: Sequence[Token], anchors: Anchors, prefix: str, shift: int) -> dict[str, str]:
+def _name_headings(tokens: Sequence[Token], anchors: Anchors, prefix: str, top: int) -> dict[str, str]:
     """Give headings their ids and levels; the result maps the slug a link would use to the id."""
     own: dict[str, str] = {}
+    highest = min((int(token.tag[1]) for token in tokens if token.type == "heading_open"), default=1)
     for index, token in enumerate(tokens):
         if token.type not in ("heading_open", "heading_close"):
             continue
-        token.tag = f"h{min(int(token.tag[1]) + shift, 6)}"
+        token.tag = f"h{min(int(token.tag[1]) - highest + top, 6)}"
         if token.type == "heading_open":
             words = "".join(
                 child.content for child in tokens[index + 1].children or [] if child.type in ("text", "code_inline")

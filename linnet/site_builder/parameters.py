@@ -40,8 +40,8 @@ def fold_parameters(parameters: Iterable[Parameter]) -> tuple[ParameterRow, ...]
     """One row per pattern, in the order of first appearance.
 
     Weights share a row if their paths are equal but for whole-number segments and they agree in kind, shape, dtype and
-    optionality. Ranges are written `{0..35}`, sets with gaps `{0,2..5}`; where several segments vary and not every combination is
-    there, the leading ones stay fixed.
+    optionality. Ranges are written `{0..35}`, sets with gaps `{0,2..5}`; where several segments vary and not every
+    combination is there, the leading ones stay fixed.
     """
     groups: dict[tuple[tuple[str | None, ...], Parameter], list[tuple[int, ...]]] = {}
     for parameter in parameters:
@@ -61,7 +61,7 @@ def fold_parameters(parameters: Iterable[Parameter]) -> tuple[ParameterRow, ...]
 
 
 def _boxes(points: Sequence[tuple[int, ...]]) -> list[tuple[list[int], ...]]:
-    """`points` (sorted, distinct, of one length) as products of sets: one if they fill it, else split by the first number."""
+    """`points` (sorted, distinct, of one length) as products of sets: one if they fill it, else split by the first."""
     axes = tuple(sorted(set(axis)) for axis in zip(*points, strict=True))
     if len(points) == prod(len(axis) for axis in axes) and list(product(*axes)) == list(points):
         return [axes]

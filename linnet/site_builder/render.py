@@ -12,10 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from linnet.registry.package import human_size
+from linnet.registry.parameters import human_count
 from linnet.site_builder.collect import FileView, ModelPage, page_anchors
-from linnet.site_builder.markdown import Rendered, render_markdown
+from linnet.site_builder.markdown import render_markdown
 from linnet.site_builder.source_view import code_block, source_block
-from linnet.site_builder.text import count_text, fragment
+from linnet.site_builder.text import fragment
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,10 @@ def record_path(name: str) -> str:
 
 def render_catalogue(pages: Sequence[ModelPage], *, base_url: str | None) -> str:
     """The page that lists all models, in the order given."""
-    return _environment().get_template("catalogue.html").render(
-        up="", canonical=_canonical(base_url, "index.html"), models=pages
+    return (
+        _environment()
+        .get_template("catalogue.html")
+        .render(up="", canonical=_canonical(base_url, "index.html"), models=pages)
     )
 
 
@@ -49,21 +52,23 @@ def render_model(page: ModelPage, *, names: Collection[str], base_url: str | Non
     resolve = _Resolver(page, names)
     unresolved: list[str] = []
 
-    def markdown(text: str, prefix: str, shift: int, title: str | None = None) -> Markup:
-        rendered: Rendered = render_markdown(
-            text, anchors=anchors, resolve=resolve, prefix=prefix, shift=shift, title=title
-        )
+    def markdown(text: str, prefix: str, top: int, title: str | None = None) -> Markup:
+        rendered = render_markdown(text, anchors=anchors, resolve=resolve, prefix=prefix, top=top, title=title)
         unresolved.extend(rendered.unresolved)
         return rendered.html
 
-    html = _environment().get_template("model.html").render(
-        up="../../",
-        canonical=_canonical(base_url, model_path(page.name)),
-        model=page,
-        card=markdown(page.readme, "readme", 1, page.title),
-        snippet=code_block(page.snippet, "python"),
-        docs={entry.name: markdown(entry.doc, f"{entry.anchor}-doc", 3) for entry in page.entries},
-        record="model.json",
+    html = (
+        _environment()
+        .get_template("model.html")
+        .render(
+            up="../../",
+            canonical=_canonical(base_url, model_path(page.name)),
+            model=page,
+            card=markdown(page.readme, "readme", 2, page.title),
+            snippet=code_block(page.snippet, "python"),
+            docs={entry.name: markdown(entry.doc, f"{entry.anchor}-doc", 4) for entry in page.entries},
+            record="model.json",
+        )
     )
     return RenderedPage(html, tuple(unresolved))
 
@@ -118,12 +123,10 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         size=human_size,
-        count=count_text,
+        count=human_count,
         anchor=fragment,
         source_lines=_source_lines,
         linnet=lambda text: code_block(text, "linnet"),
         page_of=model_path,
     )
     return environment
-
-

@@ -17,6 +17,7 @@ from pygments.lexers.shell import BashLexer
 from pygments.lexers.special import TextLexer
 from pygments.token import Token, _TokenType
 
+from linnet.language.syntax.pygments_lexer import LinnetLexer
 from linnet.site_builder.text import BIDI, fragment
 
 # What the stylesheet colours; a token takes the class of its nearest listed ancestor, and most take none.
@@ -27,14 +28,16 @@ CLASSES: dict[_TokenType, str] = {
     Token.Keyword.Type: "t",
     Token.Operator.Word: "k",
     Token.Literal.String: "s",
+    Token.Literal.String.Doc: "c",
     Token.Literal.Number: "n",
-    Token.Name.Attribute: "a",
     Token.Name.Builtin: "b",
     Token.Name.Class: "t",
+    Token.Name.Constant: "n",
     Token.Name.Decorator: "a",
     Token.Name.Function: "f",
     Token.Name.Namespace: "m",
     Token.Name.Tag: "a",
+    Token.Name.Variable.Instance: "a",
     Token.Generic.Heading: "h",
     Token.Generic.Subheading: "h",
     Token.Generic.Strong: "h",
@@ -42,7 +45,7 @@ CLASSES: dict[_TokenType, str] = {
 LEXERS: dict[str, type[Lexer]] = {
     "bash": BashLexer,
     "json": JsonLexer,
-    "linnet": TextLexer,
+    "linnet": LinnetLexer,
     "markdown": MarkdownLexer,
     "python": PythonLexer,
     "text": TextLexer,
@@ -68,18 +71,24 @@ def highlight_lines(text: str, language: str) -> Iterator[str]:
 
     Line ends become `\\n`; a last line without one counts as a line, an empty text has none.
     """
-    line: list[str] = []
+    # Runs of one class: neighbouring tokens share a span, as in a string and its quotes.
+    runs: list[tuple[str, str]] = []
     for kind, value in _lexer(language).get_tokens(text.replace("\r\n", "\n").replace("\r", "\n")):
         name = _token_class(kind)
         for index, piece in enumerate(value.split("\n")):
             if index:
-                yield "".join(line)
-                line.clear()
-            if piece:
-                shown = _harmless(piece)
-                line.append(f'<span class="{name}">{shown}</span>' if name and not piece.isspace() else shown)
-    if line:
-        yield "".join(line)
+                yield _line(runs)
+                runs.clear()
+            if runs and runs[-1][0] == name:
+                runs[-1] = (name, runs[-1][1] + piece)
+            elif piece:
+                runs.append((name, piece))
+    if runs:
+        yield _line(runs)
+
+
+def _line(runs: list[tuple[str, str]]) -> str:
+    return "".join(f'<span class="{name}">{_harmless(text)}</span>' if name else _harmless(text) for name, text in runs)
 
 
 def source_block(text: str, language: str, anchor: str) -> Markup:
@@ -115,7 +124,7 @@ def _token_class(kind: _TokenType) -> str:
 
 def _harmless(piece: str) -> str:
     """Escaped, with the characters that reorder or vanish written as their code points."""
-    shown = escape(piece)
+    shown = escape(piece, quote=False)
     if shown.isascii() and shown.isprintable():
         return shown
     return "".join(

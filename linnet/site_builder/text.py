@@ -1,4 +1,4 @@
-"""Small texts shared by every page: counts, anchors, and characters made harmless."""
+"""Small texts shared by every page: anchors, and characters made harmless."""
 
 from __future__ import annotations
 
@@ -9,16 +9,6 @@ from urllib.parse import quote
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _HIDDEN = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{BIDI}]+")
 _LINE_ANCHOR = re.compile(r"-L\d+$")
-
-
-def count_text(count: int) -> str:
-    """A parameter count: `8.2B`, `22.7M`, `512`; powers of 1000."""
-    value = float(count)
-    for suffix in ("", "K", "M", "B", "T"):
-        if value < 999.95 or suffix == "T":
-            return f"{count}" if not suffix else f"{value:.1f}{suffix}"
-        value /= 1000
-    raise AssertionError("unreachable")
 
 
 def one_line(text: str) -> str:
@@ -32,7 +22,7 @@ def slug(text: str) -> str:
 
 
 def path_anchor(path: str) -> str:
-    """The anchor of a package file: `src/lib.linnet` is `src-lib.linnet`; unusual bytes become `_` and two hex digits."""
+    """The anchor of a package file: `src/lib.linnet` is `src-lib.linnet`; unusual bytes become `_` and hex digits."""
     escaped = quote(path.replace("/", "-"), safe="").replace("~", "%7E").replace("%", "_")
     # `a.linnet-L3` as a file name would read as line 3 of `a.linnet`.
     return f"{escaped}_" if _LINE_ANCHOR.search(escaped) else escaped

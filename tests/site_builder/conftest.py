@@ -1,0 +1,153 @@
+"""A small package and its site, for every test of the room."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linnet.site_builder.build import SiteReport, build_site
+from linnet.site_builder.collect import PackageSource
+
+CARD = """[model]
+name = "{name}"
+title = "Tiny Wren"
+summary = "A two-layer model that maps tokens to tokens & nothing more."
+license = "MIT"
+family = "wren"
+tags = ["tiny", "test"]
+version = "1.2.0"
+
+[links]
+github = "https://github.com/example/wren"
+
+[source]
+path = "src/lib.linnet"
+root = "Model"
+entry = "forward"
+
+[generics]
+H = 64
+T = "bf16"
+
+[weights]
+repo = "example/wren"
+revision = "0123456789abcdef0123456789abcdef01234567"
+files = ["model.safetensors"]
+"""
+README = """# Tiny Wren
+
+See [the source](src/lib.linnet#L3) and [loading](#loading); also [the web](https://example.org/).
+
+## Loading
+
+```python
+model = nest.load("tiny-wren")
+```
+
+| | Score |
+| --- | ---: |
+| this | 1.0 |
+"""
+SOURCE = """// A block that scales its input.
+module wren
+
+pub block Model<H: Dim, T: Float> {
+    param weight: Tensor[H; T]
+
+    entry forward<B: Dim>(x: Tensor[B, H; T]) -> Tensor[B, H; T] {
+        return x * weight
+    }
+}
+"""
+ENTRIES = [
+    {
+        "name": "forward",
+        "signature": "entry forward<B: Dim>(x: Tensor[B, H; T]) -> Tensor[B, H; T]",
+        "doc": "Scales each of the `H` features. See [the Loading part](#loading).",
+    }
+]
+PARAMETERS = [
+    {"path": f"layers.{i}.weight", "kind": "param", "shape": [64], "dtype": "bf16", "optional": False} for i in range(2)
+]
+MakePackage = Callable[..., PackageSource]
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    """An index record with what the site reads, for a folder whose source nobody has to check."""
+    card = tomllib.loads((folder / "nest.toml").read_text(encoding="utf-8"))
+    files = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            digest = hashlib.sha256(data).hexdigest()
+            files.append({"path": path.relative_to(folder).as_posix(), "size": len(data), "sha256": digest})
+    return {
+        "name": card["model"]["name"],
+        "version": card["model"]["version"],
+        "card": card,
+        "files": files,
+        "parameter_count": 128,
+        "entries": ENTRIES,
+        "parameters": PARAMETERS,
+    }
+
+
+@pytest.fixture
+def make_package(tmp_path: Path) -> MakePackage:
+    """`make_package(name, **{path: text or bytes})`: a package folder with its record."""
+
+    def make(name: str = "tiny-wren", files: dict[str, str | bytes] | None = None) -> PackageSource:
+        folder = tmp_path / "nests" / name
+        content: dict[str, str | bytes] = {
+            "nest.toml": CARD.format(name=name),
+            "README.md": README,
+            "src/lib.linnet": SOURCE,
+            "bindings.json": '{\n "weight": "w"\n}\n',
+            **(files or {}),
+        }
+        for path, text in content.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(text if isinstance(text, bytes) else text.encode())
+        return PackageSource(folder, record_of(folder))
+
+    return make
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., SiteReport]:
+    """`build(package, ...)`: their site in a fresh folder."""
+
+    def run(*packages: PackageSource) -> SiteReport:
+        return build_site(packages, tmp_path / "site")
+
+    return run
+
+
+def required_tool(*names: str) -> str:
+    """The first of these programs on this machine; skips without one, fails where LINNET_REQUIRE_BROWSER=1 (in CI)."""
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        missing = f"none of {', '.join(names)} is installed; on Debian: apt-get install chromium default-jre-headless"
+        if os.environ.get("LINNET_REQUIRE_BROWSER") == "1":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return found
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of Chromium."""
+    return required_tool("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def java() -> str:
+    """The path of a Java runtime, which the HTML validator needs."""
+    return required_tool("java")

@@ -1,0 +1,261 @@
+"""The site as a whole: what is written, where, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linnet.registry.errors import PackageError
+from linnet.registry.package import human_size
+from linnet.site_builder import build as build_module
+from linnet.site_builder.build import MARKER, SiteReport, build_site
+from linnet.site_builder.collect import PackageSource, SiteError, model_page
+
+Make = Callable[..., PackageSource]
+Build = Callable[..., SiteReport]
+
+
+def page_of(report: SiteReport, name: str = "tiny-wren") -> str:
+    return (report.output / "models" / name / "index.html").read_text(encoding="utf-8")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_site_holds_these_files(make_package: Make, build: Build) -> None:
+    report = build(make_package("tiny-wren"), make_package("big-wren"))
+    assert sorted(tree(report.output)) == [
+        ".nest-site",
+        "index.html",
+        "models/big-wren/index.html",
+        "models/big-wren/model.json",
+        "models/tiny-wren/index.html",
+        "models/tiny-wren/model.json",
+        "static/icon.svg",
+        "static/site.css",
+        "static/site.js",
+    ]
+    assert [name for name, _ in report.pages] == [
+        "index.html",
+        "models/big-wren/index.html",
+        "models/tiny-wren/index.html",
+    ]
+    assert report.ok
+    assert report.problems == ()
+
+
+def test_the_model_page_says_what_the_package_says(make_package: Make, build: Build) -> None:
+    source = make_package()
+    report = build(source)
+    page = page_of(report)
+    size = sum(file["size"] for file in source.record["files"])
+    for text in (
+        "<h1><bdi>Tiny Wren</bdi></h1>",
+        "maps tokens to tokens &amp; nothing more.",
+        "<li><bdi>128 parameters</bdi></li>",
+        "<li><bdi>MIT</bdi></li>",
+        'href="https://github.com/example/wren" rel="noopener noreferrer">GitHub</a>',
+        '<a href="model.json">Registry entry</a>',
+        "<code>models/tiny-wren</code>",
+        f"5 files · {human_size(size)} in the registry",
+        '<a href="#src-lib.linnet-L3">the source</a>',
+        '<a href="#readme-loading">loading</a>',
+        "<code>layers.{0..1}.weight</code>",
+        '<section class="entry" id="entry-forward"',
+        'id="src-lib.linnet-L4"',
+        'href="https://huggingface.co/example/wren/blob/0123456789abcdef0123456789abcdef01234567/model.safetensors"',
+        '<span class="s">"fast"</span>',
+    ):
+        assert text in page
+    assert '<details class="file" id="src-lib.linnet" open>' in page
+    assert '<details class="file" id="bindings.json">' in page
+    assert [link.target for link in report.unresolved] == ["#loading"]  # a doc comment has no headings of the README
+
+
+def test_files_stand_in_order(make_package: Make, build: Build) -> None:
+    page = page_of(build(make_package(files={"src/a/b.linnet": "", "src/z.linnet": "", "LICENSE": "MIT\n"})))
+    assert re.findall(r'<details class="file" id="([^"]+)"', page) == [
+        "README.md",
+        "LICENSE",
+        "bindings.json",
+        "nest.toml",
+        "src-lib.linnet",
+        "src-z.linnet",
+        "src-a-b.linnet",
+    ]
+    assert re.findall(r'<h3 class="folder"><code>([^<]+)', page) == ["src/", "src/a/"]
+
+
+def test_the_registry_entry_is_the_record(make_package: Make, build: Build) -> None:
+    source = make_package()
+    report = build(source)
+    assert json.loads((report.output / "models/tiny-wren/model.json").read_text(encoding="utf-8")) == source.record
+
+
+def test_two_builds_are_byte_identical(make_package: Make, tmp_path: Path) -> None:
+    one, two = make_package("tiny-wren"), make_package("big-wren")
+    build_site([one, two], tmp_path / "first")
+    build_site([two, one], tmp_path / "second")
+    assert tree(tmp_path / "first") == tree(tmp_path / "second")
+
+
+def test_building_again_replaces_the_whole_site(make_package: Make, build: Build) -> None:
+    report = build(make_package("tiny-wren"), make_package("big-wren"))
+    build(make_package("tiny-wren"))
+    assert not (report.output / "models/big-wren").exists()
+    assert [path.name for path in report.output.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_empty_folder_is_filled(make_package: Make, build: Build, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    assert build(make_package()).ok
+
+
+def test_no_packages_are_a_page_that_says_so(build: Build) -> None:
+    report = build()
+    assert "No model has been published here yet." in (report.output / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_folder_that_is_no_site_is_left_alone(make_package: Make, tmp_path: Path) -> None:
+    output = tmp_path / "home"
+    output.mkdir()
+    (output / "thesis.txt").write_text("years", encoding="utf-8")
+    with pytest.raises(SiteError, match="is not empty and holds no site; name another folder with -o, or empty it"):
+        build_site([make_package()], output)
+    assert tree(output) == {"thesis.txt": b"years"}
+
+
+def test_a_file_is_left_alone(make_package: Make, tmp_path: Path) -> None:
+    output = tmp_path / "site"
+    output.write_text("text", encoding="utf-8")
+    with pytest.raises(SiteError, match="is not a folder; name another with -o"):
+        build_site([make_package()], output)
+    assert output.read_text(encoding="utf-8") == "text"
+
+
+def test_a_failed_build_leaves_the_old_site(make_package: Make, build: Build) -> None:
+    source = make_package()
+    report = build(source)
+    before = tree(report.output)
+    (source.folder / "src/lib.linnet").write_text("changed", encoding="utf-8")
+    with pytest.raises(SiteError, match=r"lib\.linnet is not the file that was indexed; build the index again"):
+        build(source)
+    assert tree(report.output) == before
+    assert sorted(path.name for path in report.output.parent.iterdir()) == ["nests", "site"]
+
+
+def test_a_failed_swap_leaves_the_old_site(make_package: Make, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = build(make_package())
+    before = tree(report.output)
+    rename, calls = os.rename, []
+
+    def failing(source: Any, target: Any) -> None:
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    monkeypatch.setattr(build_module.os, "rename", failing)
+    with pytest.raises(OSError, match="No space left"):
+        build(make_package("big-wren"))
+    assert tree(report.output) == before
+    assert sorted(path.name for path in report.output.parent.iterdir()) == ["nests", "site"]
+
+
+def test_two_packages_of_one_name_are_refused(make_package: Make, build: Build) -> None:
+    source = make_package()
+    with pytest.raises(SiteError, match='Two packages have the name "tiny-wren"; give each its own'):
+        build(source, source)
+
+
+def test_a_name_that_is_no_name_is_refused(make_package: Make, build: Build) -> None:
+    source = make_package()
+    source.record["card"]["model"]["name"] = "../../evil"
+    with pytest.raises(SiteError, match="rename the package"):
+        build(source)
+
+
+def test_a_base_url_that_is_none_is_refused(make_package: Make, tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="is not an http or https address"):
+        build_site([make_package()], tmp_path / "site", base_url="example.org")
+
+
+def test_a_base_url_makes_canonical_links(make_package: Make, tmp_path: Path) -> None:
+    report = build_site([make_package()], tmp_path / "site", base_url="https://example.org/nest/")
+    assert report.ok
+    assert '<link rel="canonical" href="https://example.org/nest/models/tiny-wren/index.html">' in page_of(report)
+
+
+@pytest.mark.parametrize("path", ["../outside.txt", "/etc/hostname", "a\0b", "C:/x"])
+def test_a_record_cannot_name_files_outside(make_package: Make, path: str) -> None:
+    source = make_package()
+    source.record["files"].append({"path": path, "size": 3, "sha256": "0" * 64})
+    with pytest.raises(PackageError):
+        model_page(source)
+
+
+def test_files_that_are_no_text_or_too_large_are_named_only(make_package: Make, build: Build) -> None:
+    page = page_of(build(make_package(files={"logo.bin": b"\xff\xfe\x00", "big.txt": "x" * ((1 << 20) + 1)})))
+    assert '<code>logo.bin</code><span class="why">Not text.</span><span class="size">3 B</span>' in page
+    assert (
+        '<code>big.txt</code><span class="why">Too large to show here.</span><span class="size">1.0 MB</span>' in page
+    )
+
+
+def test_hostile_packages_render_harmless(make_package: Make, build: Build) -> None:
+    evil = '"><script>alert(1)</script>'
+    source = make_package(
+        files={
+            "README.md": f"# {evil}\n\n[x](javascript:alert(1))\n\n![x](https://evil.example/x.png)\n",
+            "src/evil.linnet": f"// {evil} \u202e\n",
+            "files": "a name of the page's own\n",
+            "content": "and another\n",
+        }
+    )
+    model = source.record["card"]["model"]
+    model.update(title=evil + "\u202e", summary=evil, license=evil, family=evil, tags=[evil])
+    source.record["card"]["links"] = {"homepage": "javascript:alert(1)", "github": f"https://example.org/{evil}"}
+    source.record["card"]["weights"].update(repo=f"x/{evil}", revision=evil, files=[evil])
+    source.record["card"]["generics"] = {evil: evil}
+    source.record["entries"] = [{"name": evil, "signature": evil, "doc": evil}]
+    source.record["parameters"][0].update(path=evil, dtype=evil, kind=evil)
+    report = build(source)
+    assert report.problems == ()
+    for path in report.output.rglob("*.html"):
+        html = path.read_text(encoding="utf-8")
+        assert html.count("<script") == 1, "only the page's own script"
+        assert "javascript:" not in re.findall(r'href="([^":]*:?)', html)
+        assert "<img" not in html
+        assert "\u202e" not in html
+
+
+def test_pages_stay_small(make_package: Make, build: Build) -> None:
+    page = page_of(build(make_package()))
+    without_sources = re.sub(r'<pre class="lines".*?</pre>', "", page, flags=re.DOTALL)
+    assert len(without_sources.encode()) < 150_000
+
+
+def test_only_the_site_is_asked(make_package: Make, build: Build) -> None:
+    report = build(make_package())
+    for path in report.output.rglob("*.html"):
+        html = path.read_text(encoding="utf-8")
+        loaded = re.findall(r'(?:src|srcset)="([^"]+)"', html) + re.findall(
+            r'<link rel="(?!canonical)[^>]*href="([^"]+)"', html
+        )
+        assert loaded
+        assert all(re.fullmatch(r"(\.\./\.\./)?static/[a-z.]+", target) for target in loaded)
+        assert "default-src 'none'" in html
+    css = (report.output / "static/site.css").read_text(encoding="utf-8")
+    assert "url(" not in css
+    assert "@import" not in css
+
+
+def test_the_marker_names_the_command(make_package: Make, build: Build) -> None:
+    assert "nest site build" in (build(make_package()).output / MARKER).read_text(encoding="utf-8")

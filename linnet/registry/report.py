@@ -41,7 +41,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The check of one package: `package` as the user named it, `name` as its card does (empty if unread).
+    """The check of one package: `package` is its folder, `name` what its card says (empty if unread).
 
     `card`, `bound` and `match` are what the check worked with, for whoever goes on from here; None where the check
     did not come so far. They are no part of the JSON.
@@ -61,7 +61,7 @@ class CheckReport:
 
     @property
     def undone(self) -> bool:
-        """The only errors are the Hub's: nothing is known to be wrong with the package, but not all could be checked."""
+        """The only errors are the Hub's: not all could be checked."""
         errors = self.errors()
         return bool(errors) and all(error.kind.startswith("hub.") for error in errors)
 

@@ -1,0 +1,177 @@
+"""The index: one record a package, what lists and pages are made of."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from linnet.language.program.binding import BoundProgram
+from linnet.language.program.checked import CheckedModule
+from linnet.registry.bindings import ResolvedBindings, read_bindings
+from linnet.registry.card import Card
+from linnet.registry.check import check_package
+from linnet.registry.errors import PackageError, Problem, RegistryError
+from linnet.registry.locate import package_folders
+from linnet.registry.package import MANIFEST_NAME, package_files, read_file
+from linnet.registry.parameters import count_parameters
+from linnet.registry.weights import locate_weights
+
+SCHEMA = 1
+_MANIFEST_BYTES = 1 << 16
+
+
+def build_index(nests: Path) -> dict[str, Any]:
+    """The index of every package in the folder `nests`: `{"schema": 1, "packages": [record, ...]}`, sorted by name.
+
+    Raises PackageError with the problems of every package that does not check, or where there is no package.
+    """
+    records: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for folder in package_folders(nests):
+        try:
+            records.append(package_record(folder))
+        except RegistryError as error:
+            problems += [_in_package(folder.name, problem) for problem in error.problems]
+    if problems:
+        raise PackageError(problems)
+    return {"schema": SCHEMA, "packages": records}
+
+
+def package_record(package: Path) -> dict[str, Any]:
+    """What lists and pages need of one package, JSON-able; the same bytes for the same package.
+
+    Keys: `schema`, `name`, `version` (the card's, else linnet.toml's, else null), `card` (as written), `files` (`path`,
+    `size` in bytes, `sha256`) and their total `size`, `file_count` (with the weight files), `generics` (defaults filled
+    in), `parameter_count`, `parameters` (`path`, `tensor`, `kind`, `shape`, `dtype`, `optional`, `declared`, `owner`),
+    `entries` (`name`, `signature`, `doc`), `modules` (`name`, `blocks`, `functions`) and `weights` (`repo`, `revision`,
+    `files`, and the `sizes` in bytes of those beside the card). The Hub is not asked.
+
+    Raises PackageError where the package does not pass the static check.
+    """
+    report = check_package(package, hub=False)
+    card, bound = report.card, report.bound
+    errors = report.errors()
+    if errors or card is None or bound is None:
+        raise PackageError(Problem(e.kind, e.where, e.message, e.help) for e in errors)
+    files = package_files(package, skip=frozenset(card.weights.files))
+    bindings = read_bindings(package, card).resolve(bound.manifest)
+    return {
+        "schema": SCHEMA,
+        "name": card.model.name,
+        "version": package_version(package, card),
+        "card": card.to_dict(),
+        "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files],
+        "size": sum(file.size for file in files),
+        "file_count": len(files) + len(card.weights.files),
+        "generics": dict(bound.generics),
+        "parameter_count": _parameter_count(card, bound, bindings),
+        "parameters": _parameters(bound, bindings),
+        "entries": [
+            {"name": name, "signature": _signature(entry.signature.text), "doc": entry.doc or ""}
+            for name, entry in bound.entries().items()
+        ],
+        "modules": _modules(bound),
+        "weights": _weights(package, card),
+    }
+
+
+def package_version(package: Path, card: Card) -> str | None:
+    """The card's version, else that of `linnet.toml`; None where neither gives one."""
+    if card.model.version is not None or not (package / MANIFEST_NAME).is_file():
+        return card.model.version
+    # The checker has refused a broken linnet.toml by now.
+    table = tomllib.loads(read_file(package, MANIFEST_NAME, _MANIFEST_BYTES).decode())
+    version = table.get("package", {}).get("version")
+    return version if isinstance(version, str) else None
+
+
+def index_text(index: Mapping[str, Any]) -> str:
+    """An index or a record as the bytes of a file: keys sorted, a newline at the end."""
+    return json.dumps(index, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def write_index(index: Mapping[str, Any], path: Path) -> None:
+    """Write an index to a file, whole or not at all. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(index_text(index))
+        # mkstemp makes files that only their owner reads; an index is for everyone.
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _parameter_count(card: Card, bound: BoundProgram, bindings: ResolvedBindings) -> int:
+    """The author's count, else the manifest's; optional parameters count where the bindings name them."""
+    if card.model.parameters is not None:
+        return card.model.parameters
+    return count_parameters(bound.manifest, bindings.tensors, bindings.written)
+
+
+def _parameters(bound: BoundProgram, bindings: ResolvedBindings) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": entry.path,
+            "tensor": bindings.tensors[entry.path],
+            "kind": entry.kind,
+            "shape": list(entry.shape),
+            "dtype": entry.dtype,
+            "optional": entry.optional,
+            "declared": entry.symbolic,
+            "owner": entry.owner,
+        }
+        for entry in bound.manifest.entries
+    ]
+
+
+def _modules(bound: BoundProgram) -> list[dict[str, Any]]:
+    """The package's own modules, the root first."""
+    program = bound.program
+    own = [module for key, module in sorted(program.modules.items()) if key.split(".")[0] == "crate"]
+    return [_module(module) for module in (program.root, *(m for m in own if m is not program.root))]
+
+
+def _module(module: CheckedModule) -> dict[str, Any]:
+    return {
+        "name": module.name,
+        "blocks": [{"name": block.name, "doc": block.doc or ""} for block in module.blocks.values()],
+        "functions": [
+            {"name": item.name, "kind": item.kind, "signature": _signature(item.signature.text), "doc": item.doc or ""}
+            for item in module.functions.values()
+        ],
+    }
+
+
+def _weights(package: Path, card: Card) -> dict[str, Any]:
+    sizes: dict[str, int] = {}
+    if card.weights.repo is None:
+        # With a repository the record must not depend on what this machine happens to hold.
+        located = locate_weights(package, card)
+        sizes = {file: path.stat().st_size for file, path in located.local.items()}
+    return {
+        "repo": card.weights.repo,
+        "revision": card.weights.revision,
+        "files": list(card.weights.files),
+        "sizes": sizes,
+    }
+
+
+def _signature(text: str) -> str:
+    """A signature as written, its continuation lines moved left by their common indent."""
+    first, *rest = text.rstrip().splitlines()
+    indents = [len(line) - len(line.lstrip()) for line in rest if line.strip()]
+    cut = min(indents, default=0)
+    # The closing parenthesis stands where the signature began; the parameters keep their step from it.
+    return "\n".join([first, *(line[cut:] for line in rest)])
+
+
+def _in_package(name: str, problem: Problem) -> Problem:
+    return Problem(problem.kind, f"{name}: {problem.where}", f"{name}: {problem.message}", problem.help)

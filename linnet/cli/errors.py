@@ -72,6 +72,7 @@ def _unexpected(error: Exception) -> Wording:
 TABLE: dict[str, Callable[[Exception], Wording]] = {
     "builtins.OSError": _os_error,
     "linnet.cli.checkpoint.CheckpointError": _plain(COULD_NOT),
+    "linnet.demo.DemoError": _plain(PROBLEMS),
     "linnet.language.program.binding.BindError": _problems(
         "Correct the generics: those of a card are in its [generics], others are given with --bind or generics=."
     ),

@@ -59,7 +59,7 @@ def command(file: Path, parameters: bool, bindings: tuple[str, ...], root: str |
         bind(checked.program, block.name, given)
     found = list(block_parameters(block, given))
     if as_json:
-        click.echo(json.dumps([asdict(item) for item in found], indent=1))
+        click.echo("[\n" + ",\n".join(json.dumps(asdict(item)) for item in found) + "\n]")
     else:
         width = max((len(item.path) for item in found), default=0)
         for item in found:

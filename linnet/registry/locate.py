@@ -38,9 +38,13 @@ class Located:
         return dataclasses.replace(card, weights=weights)
 
 
-def bundled_packages() -> list[str]:
-    """Names of the packages that ship with this distribution, sorted."""
-    return sorted(path.parent.name for path in BUNDLED.glob(f"*/{CARD_NAME}"))
+def package_folders(nests: Path) -> list[Path]:
+    """The packages in a folder of packages, sorted by name. Raises PackageError where there is none."""
+    found = sorted(path.parent for path in nests.glob(f"*/{CARD_NAME}"))
+    if not found:
+        help = f"Name a folder whose folders each hold a {CARD_NAME}."
+        raise PackageError([Problem("package.folder", str(nests), f"{nests} holds no package.", help)])
+    return found
 
 
 def find_package(name_or_dir: str | os.PathLike[str], *, offline: bool | None = None) -> Located:
@@ -60,7 +64,7 @@ def find_package(name_or_dir: str | os.PathLike[str], *, offline: bool | None = 
         return Located(folder, repo, commit)
     if name_fault(text) is None and (BUNDLED / text / CARD_NAME).is_file():
         return Located(BUNDLED / text)
-    known = bundled_packages()
+    known = [path.name for path in package_folders(BUNDLED)]
     close = nearest(text, known)
     help = f"Name a folder that holds a {CARD_NAME}."
     if close:

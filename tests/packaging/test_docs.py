@@ -1,0 +1,114 @@
+"""The guide names every command, option, card key and diagnostic code, and its own links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from linnet.cli.linnet_main import linnet
+from linnet.cli.nest_main import nest
+from linnet.language.diagnostics import CODES
+from linnet.registry.card import KEYS, TABLES
+
+PAGES = ("index", "tour", "language", "cards", "commands", "diagnostics", "api", "reliability")
+
+
+def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Every command of a group, nested ones included, by the words a user types."""
+    context = click.Context(group)
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
+        assert command is not None
+        full = f"{name} {word}"
+        if isinstance(command, click.Group):
+            yield from commands(command, full)
+        else:
+            yield full, command
+
+
+ALL_COMMANDS = [*commands(nest, "nest"), *commands(linnet, "linnet")]
+
+
+def sections(text: str) -> dict[str, str]:
+    """The text under each heading of level two."""
+    parts = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.fixture(scope="module")
+def command_sections(root: Path) -> dict[str, str]:
+    return sections((root / "docs" / "commands.md").read_text())
+
+
+@pytest.mark.parametrize(("name", "command"), ALL_COMMANDS, ids=[name for name, _ in ALL_COMMANDS])
+def test_command_and_options_are_documented(
+    command_sections: dict[str, str], name: str, command: click.Command
+) -> None:
+    assert name in command_sections
+    text = command_sections[name]
+    assert command.help
+    assert f"Example: {name.split()[0]} " in command.help
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            longest = max(parameter.opts, key=len)
+            assert f"`{longest}" in text, f"docs/commands.md says nothing of {longest} under {name}"
+            assert parameter.help, f"{name} {longest} has no help"
+
+
+def test_no_command_is_documented_that_is_not_there(command_sections: dict[str, str]) -> None:
+    documented = {name for name in command_sections if name.startswith(("nest ", "linnet "))}
+    assert documented == {name for name, _ in ALL_COMMANDS}
+
+
+def test_no_option_is_documented_that_is_not_there(command_sections: dict[str, str]) -> None:
+    for name, command in ALL_COMMANDS:
+        known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+        mentioned = set(re.findall(r"`(--[a-z-]+)", command_sections[name]))
+        assert mentioned <= known, f"under {name}"
+
+
+def test_every_card_key_is_documented(root: Path) -> None:
+    text = sections((root / "docs" / "cards.md").read_text())
+    assert {f"[{table}]" for table in TABLES} <= text.keys()
+    for table, keys in KEYS.items():
+        for key in keys:
+            assert f"`{key}`" in text[f"[{table}]"], f"docs/cards.md says nothing of {table}.{key}"
+
+
+def test_every_diagnostic_is_documented(root: Path) -> None:
+    rows = dict(
+        re.findall(r"^\| ([EW]\d{4}) \| (.+?) \| ", (root / "docs" / "diagnostics.md").read_text(), re.MULTILINE)
+    )
+    rows = {code: meaning.replace("\\|", "|") for code, meaning in rows.items()}
+    assert rows == CODES
+
+
+def test_the_navigation_names_every_page(root: Path) -> None:
+    named = re.findall(r"(\w+)\.md$", (root / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(PAGES)
+    assert sorted(path.stem for path in (root / "docs").glob("*.md")) == sorted(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_pages_lead_somewhere(root: Path, page: str) -> None:
+    for target in re.findall(r"\]\(([^)#:]+\.md)?(?:#([\w-]+))?\)", (root / "docs" / f"{page}.md").read_text()):
+        file, anchor = root / "docs" / (target[0] or f"{page}.md"), target[1]
+        assert file.is_file(), target
+        headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+        slugs = {re.sub(r"[^\w]+", "-", heading.lower()).strip("-") for heading in headings}
+        assert not anchor or anchor in slugs, target
+
+
+def test_readme_names_only_files_and_commands_that_exist(root: Path) -> None:
+    text = (root / "README.md").read_text()
+    for path in re.findall(r"`((?:docs|nests|bench|tests)/[\w./-]+)`", text):
+        assert (root / path.rstrip("/")).exists(), path
+    known = {name for name, _ in ALL_COMMANDS} | {"nest index"}
+    for line in re.findall(r"^((?:nest|linnet) .+?)\s*(?:#.*)?$", text, re.MULTILINE):
+        assert any(line.startswith(name) for name in known), line
+    targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z]+)", text)) & targets == set(re.findall(r"\bmake (demo|test|docs)\b", text))

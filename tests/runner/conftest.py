@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from graph_support import GraphMaker
+from hypothesis import settings
 
 from linnet.language.check import load
 from linnet.language.program.binding import BoundProgram, bind
@@ -14,6 +16,8 @@ from linnet.language.program.checked import Program
 
 # Tests run beside each other; two threads for a matrix of this size only wait for one another.
 torch.set_num_threads(1)
+settings.register_profile("runner", deadline=None, max_examples=50)
+settings.load_profile("runner")
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +49,8 @@ def seed_program(seed: Path) -> Program:
     result = load(seed / "qwen3-8b-fp8" / "src" / "lib.linnet")
     assert result.program is not None
     return result.program
+
+
+@pytest.fixture
+def make() -> GraphMaker:
+    return GraphMaker()

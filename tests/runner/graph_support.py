@@ -27,7 +27,7 @@ class GraphMaker:
         return self.inputs[-1]
 
     def node(
-        self, op: str, inputs: list[Value], shape: tuple[int, ...], dtype: str, *regions: Graph, **attributes: Any
+        self, op: str, inputs: list[Value], shape: tuple[int, ...], dtype: str, /, *regions: Graph, **attributes: Any
     ) -> Value:
         (value,) = self.nodes_of(op, inputs, [(shape, dtype)], *regions, **attributes)
         return value
@@ -37,6 +37,7 @@ class GraphMaker:
         op: str,
         inputs: list[Value],
         results: list[tuple[tuple[int, ...], str]],
+        /,
         *regions: Graph,
         **attributes: Any,
     ) -> tuple[Value, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from linnet.registry.index import index_text
 from linnet.registry.package import README_NAME, name_fault, read_file
 from linnet.registry.parameters import human_count
 from linnet.site_builder.parameters import Parameter, ParameterRow, fold_parameters
@@ -98,7 +98,7 @@ class ModelPage:
     license: str
     family: str
     tags: tuple[str, ...]
-    parameter_count: int | None
+    parameter_count: int
     links: tuple[Link, ...]
     root: str
     entry: str
@@ -115,13 +115,18 @@ class ModelPage:
     @property
     def chips(self) -> tuple[str, ...]:
         """`8.2B parameters`, family, licence, tags."""
-        count = () if self.parameter_count is None else (f"{human_count(self.parameter_count)} parameters",)
-        return tuple(chip for chip in (*count, self.family, self.license, *self.tags) if chip)
+        return (f"{human_count(self.parameter_count)} parameters", self.family, self.license, *self.tags)
 
     @property
     def size(self) -> int:
         """Bytes of all files in the registry: weights live at their host and do not count."""
         return sum(file.size for file in self.files)
+
+    @property
+    def tensor_counts(self) -> tuple[int, int]:
+        """How many tensors the model requires, and how many more it can take."""
+        optional = sum(row.count for row in self.parameters if row.first.optional)
+        return sum(row.count for row in self.parameters) - optional, optional
 
     @property
     def folders(self) -> tuple[tuple[str, tuple[FileView, ...]], ...]:
@@ -160,23 +165,23 @@ def model_page(source: PackageSource) -> ModelPage:
         name=name,
         title=one_line(str(model["title"])),
         summary=one_line(str(model["summary"])),
-        version=str(record.get("version") or ""),
+        version=str(record["version"] or ""),
         license=one_line(str(model["license"])),
         family=one_line(str(model["family"])),
         tags=tuple(one_line(str(tag)) for tag in model.get("tags", ())),
-        parameter_count=record.get("parameter_count"),
+        parameter_count=record["parameter_count"],
         links=_links(card.get("links", {})),
         root=str(card["source"].get("root", "")),
         entry=str(card["source"]["entry"]),
-        generics=tuple((str(key), str(value)) for key, value in card.get("generics", {}).items()),
+        generics=tuple((str(key), str(value)) for key, value in record["generics"].items()),
         repo=str(weights.get("repo", "")),
         revision=str(weights.get("revision", "")),
         readme=readme,
         files=files,
-        weights=_weight_files(weights, record.get("weights", {})),
-        parameters=fold_parameters(_parameters(record.get("parameters", ()))),
-        entries=_entries(record.get("entries", ()), anchors),
-        record=json.dumps(record, ensure_ascii=False, indent=1, sort_keys=True) + "\n",
+        weights=_weight_files(weights, record["weights"]["sizes"]),
+        parameters=fold_parameters(_parameters(record["parameters"])),
+        entries=_entries(record["entries"], anchors),
+        record=index_text(record),
     )
 
 
@@ -227,10 +232,9 @@ def _decoded(data: bytes) -> tuple[str | None, str]:
     return (None, "Not text.") if "\0" in text else (text.removeprefix("\ufeff"), "")
 
 
-def _weight_files(weights: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[WeightFile, ...]:
+def _weight_files(weights: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[WeightFile, ...]:
     repo, revision = str(weights.get("repo", "")), str(weights.get("revision", ""))
     digests: Mapping[str, Any] = weights.get("sha256", {})
-    sizes: Mapping[str, Any] = known.get("sizes", {})
     host = f"https://huggingface.co/{quote(repo)}/blob/{quote(revision)}/" if repo else ""
     return tuple(
         WeightFile(
@@ -251,8 +255,16 @@ def _links(links: Mapping[str, Any]) -> tuple[Link, ...]:
 
 def _parameters(items: Iterable[Mapping[str, Any]]) -> list[Parameter]:
     return [
-        Parameter(str(i["path"]), str(i["kind"]), tuple(map(int, i["shape"])), str(i["dtype"]), bool(i["optional"]))
-        for i in items
+        Parameter(
+            path=str(item["path"]),
+            tensor=str(item["tensor"]),
+            kind=str(item["kind"]),
+            shape=tuple(map(int, item["shape"])),
+            dtype=str(item["dtype"]),
+            declared=str(item["declared"]),
+            optional=bool(item["optional"]),
+        )
+        for item in items
     ]
 
 
@@ -262,7 +274,7 @@ def _entries(items: Sequence[Mapping[str, Any]], anchors: Anchors) -> tuple[Entr
             str(item["name"]),
             anchors.claim(f"entry-{item['name']}"),
             str(item["signature"]),
-            str(item.get("doc") or ""),
+            str(item["doc"]),
         )
         for item in items
     )

@@ -10,54 +10,82 @@ from math import prod
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One weight of a model: its path, `param` or `buffer`, sizes (concrete), dtype, whether it may be absent."""
+    """One weight of a model.
+
+    `path` is its name in the program, `tensor` its name in the checkpoint; `kind` is `param` or `buffer`; `shape` is
+    concrete, `declared` the type as the source writes it; `optional` weights may be absent.
+    """
 
     path: str
+    tensor: str
     kind: str
     shape: tuple[int, ...]
     dtype: str
+    declared: str
     optional: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
-    """Weights that differ only in the numbers of their paths: the pattern, what they share, and how many they are."""
+    """Weights that differ only in the numbers of their paths, and how many they are.
+
+    `pattern` and `tensor` write those numbers as sets; `first` is the first of the weights.
+    """
 
     pattern: str
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str
-    optional: bool
+    tensor: str
+    first: Parameter
     count: int
 
     @property
     def elements(self) -> int:
         """Elements of all of them together."""
-        return self.count * prod(self.shape)
+        return self.count * prod(self.first.shape)
 
 
 def fold_parameters(parameters: Iterable[Parameter]) -> tuple[ParameterRow, ...]:
     """One row per pattern, in the order of first appearance.
 
-    Weights share a row if their paths are equal but for whole-number segments and they agree in kind, shape, dtype and
-    optionality. Ranges are written `{0..35}`, sets with gaps `{0,2..5}`; where several segments vary and not every
-    combination is there, the leading ones stay fixed.
+    Weights share a row if their paths are equal but for whole-number segments, their tensors' names too with the same
+    numbers, and they agree in all else. Ranges are written `{0..35}`, sets with gaps `{0,2..5}`; where several segments
+    vary and not every combination is there, the leading ones stay fixed.
     """
-    groups: dict[tuple[tuple[str | None, ...], Parameter], list[tuple[int, ...]]] = {}
+    groups: dict[tuple[object, ...], dict[tuple[int, ...], Parameter]] = {}
     for parameter in parameters:
-        segments = parameter.path.split(".")
-        pattern = tuple(None if _is_number(segment) else segment for segment in segments)
-        shared = Parameter("", parameter.kind, parameter.shape, parameter.dtype, parameter.optional)
-        numbers = tuple(int(segment) for segment in segments if _is_number(segment))
-        groups.setdefault((pattern, shared), []).append(numbers)
+        pattern, numbers = _split(parameter.path)
+        tensor, tensor_numbers = _split(parameter.tensor)
+        key = (
+            pattern,
+            # Another order of numbers, or others: no pattern, so such weights get rows of their own.
+            tensor if tensor_numbers == numbers else parameter.tensor,
+            parameter.kind,
+            parameter.shape,
+            parameter.dtype,
+            parameter.declared,
+            parameter.optional,
+        )
+        groups.setdefault(key, {})[numbers] = parameter
     rows: list[ParameterRow] = []
-    for (pattern, shared), numbers_list in groups.items():
-        for axes in _boxes(sorted(set(numbers_list))):
-            ranges = iter(axes)
-            path = ".".join(_set_text(next(ranges)) if segment is None else segment for segment in pattern)
-            count = prod(len(axis) for axis in axes)
-            rows.append(ParameterRow(path, shared.kind, shared.shape, shared.dtype, shared.optional, count))
+    for members in groups.values():
+        for axes in _boxes(sorted(members)):
+            first = members[tuple(axis[0] for axis in axes)]
+            sets = [_set_text(axis) for axis in axes]
+            tensor = _join(first.tensor, sets) if _split(first.tensor)[1] == _split(first.path)[1] else first.tensor
+            rows.append(ParameterRow(_join(first.path, sets), tensor, first, prod(map(len, axes))))
     return tuple(rows)
+
+
+def _split(path: str) -> tuple[str, tuple[int, ...]]:
+    """A path with its whole-number segments taken out, and the numbers."""
+    segments = path.split(".")
+    numbers = tuple(int(segment) for segment in segments if _is_number(segment))
+    return ".".join("{}" if _is_number(segment) else segment for segment in segments), numbers
+
+
+def _join(path: str, sets: Sequence[str]) -> str:
+    """`path` with its whole-number segments replaced by `sets`."""
+    texts = iter(sets)
+    return ".".join(next(texts) if _is_number(segment) else segment for segment in path.split("."))
 
 
 def _boxes(points: Sequence[tuple[int, ...]]) -> list[tuple[list[int], ...]]:

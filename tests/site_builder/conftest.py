@@ -74,13 +74,22 @@ ENTRIES = [
     }
 ]
 PARAMETERS = [
-    {"path": f"layers.{i}.weight", "kind": "param", "shape": [64], "dtype": "bf16", "optional": False} for i in range(2)
+    {
+        "path": f"layers.{i}.weight",
+        "tensor": f"model.{i}.w",
+        "kind": "param",
+        "shape": [64],
+        "dtype": "bf16",
+        "optional": False,
+        "declared": "Tensor[H; T]",
+    }
+    for i in range(2)
 ]
 MakePackage = Callable[..., PackageSource]
 
 
 def record_of(folder: Path) -> dict[str, Any]:
-    """An index record with what the site reads, for a folder whose source nobody has to check."""
+    """What the site reads of an index record, without checking the package."""
     card = tomllib.loads((folder / "nest.toml").read_text(encoding="utf-8"))
     files = []
     for path in sorted(folder.rglob("*")):
@@ -93,9 +102,11 @@ def record_of(folder: Path) -> dict[str, Any]:
         "version": card["model"]["version"],
         "card": card,
         "files": files,
+        "generics": dict(card["generics"]),
+        "weights": {"sizes": {}},
         "parameter_count": 128,
-        "entries": ENTRIES,
-        "parameters": PARAMETERS,
+        "entries": [dict(entry) for entry in ENTRIES],
+        "parameters": [dict(parameter) for parameter in PARAMETERS],
     }
 
 

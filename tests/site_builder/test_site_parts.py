@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.site_builder.links import LinkProblem, check_links
-from linnet.site_builder.parameters import Parameter, ParameterRow, fold_parameters
+from linnet.site_builder.parameters import Parameter, fold_parameters
 from linnet.site_builder.source_view import LEXERS, highlight_lines, language_of, source_block
 from linnet.site_builder.text import Anchors, fragment, one_line, path_anchor
 
@@ -64,38 +64,46 @@ def test_each_line_has_its_own_link() -> None:
     assert '<span class="line" id="nest.toml-L3"><a href="#nest.toml-L3" tabindex="-1">3</a>' in block
 
 
-def parameter(path: str, shape: tuple[int, ...] = (4,), dtype: str = "bf16") -> Parameter:
-    return Parameter(path, "param", shape, dtype, False)
+def parameter(path: str, shape: tuple[int, ...] = (4,), tensor: str = "t") -> Parameter:
+    return Parameter(path, tensor, "param", shape, "bf16", "Tensor[H; T]", False)
 
 
-def row(pattern: str, count: int, shape: tuple[int, ...] = (4,), dtype: str = "bf16") -> ParameterRow:
-    return ParameterRow(pattern, "param", shape, dtype, False, count)
+def rows_of(*parameters: Parameter) -> list[tuple[str, str, int]]:
+    return [(row.pattern, row.tensor, row.count) for row in fold_parameters(parameters)]
 
 
 def test_layers_fold_into_one_row() -> None:
-    parameters = [parameter("embedding.weight", (9, 4))]
-    parameters += [parameter(f"layers.{i}.{name}.weight") for i in range(36) for name in ("q", "k")]
-    assert fold_parameters(parameters) == (
-        row("embedding.weight", 1, (9, 4)),
-        row("layers.{0..35}.q.weight", 36),
-        row("layers.{0..35}.k.weight", 36),
-    )
-    assert fold_parameters(parameters)[0].elements == 36
+    parameters = [parameter("embedding.weight", (9, 4), "embed")]
+    parameters += [parameter(f"layers.{i}.{n}.weight", tensor=f"model.h.{i}.{n}") for i in range(36) for n in "qk"]
+    assert rows_of(*parameters) == [
+        ("embedding.weight", "embed", 1),
+        ("layers.{0..35}.q.weight", "model.h.{0..35}.q", 36),
+        ("layers.{0..35}.k.weight", "model.h.{0..35}.k", 36),
+    ]
+    assert [row.elements for row in fold_parameters(parameters)] == [36, 144, 144]
 
 
 def test_rows_part_where_weights_differ() -> None:
-    parameters = [parameter("layers.0.w", (4, 4)), parameter("layers.1.w", (8, 4)), parameter("layers.2.w", (4, 4))]
-    assert fold_parameters(parameters) == (row("layers.{0,2}.w", 2, (4, 4)), row("layers.1.w", 1, (8, 4)))
+    shapes = [(4, 4), (8, 4), (4, 4)]
+    parameters = [parameter(f"layers.{i}.w", shape) for i, shape in enumerate(shapes)]
+    assert rows_of(*parameters) == [("layers.{0,2}.w", "t", 2), ("layers.1.w", "t", 1)]
+
+
+def test_rows_part_where_tensors_are_numbered_otherwise() -> None:
+    assert rows_of(*(parameter(f"layers.{i}.w", tensor=f"h.{i + 1}.w") for i in range(2))) == [
+        ("layers.0.w", "h.1.w", 1),
+        ("layers.1.w", "h.2.w", 1),
+    ]
 
 
 def test_two_numbers_fold_where_all_combinations_are_there() -> None:
     full = [parameter(f"a.{i}.b.{j}.w") for i in range(3) for j in range(2)]
-    assert fold_parameters(full) == (row("a.{0..2}.b.{0..1}.w", 6),)
-    assert fold_parameters(full[1:]) == (
-        row("a.0.b.1.w", 1),
-        row("a.1.b.{0..1}.w", 2),
-        row("a.2.b.{0..1}.w", 2),
-    )
+    assert rows_of(*full) == [("a.{0..2}.b.{0..1}.w", "t", 6)]
+    assert rows_of(*full[1:]) == [
+        ("a.0.b.1.w", "t", 1),
+        ("a.1.b.{0..1}.w", "t", 2),
+        ("a.2.b.{0..1}.w", "t", 2),
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), unique=True))

@@ -1,0 +1,147 @@
+"""Small generics for the smoke test: a model of the same structure that runs in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from linnet.language.check.dims import Clause, Dim
+from linnet.language.program.checked import CheckedBlock, CheckedFunction, GenericDecl
+from linnet.language.program.types import KINDS, BlockArrayType, BlockType, OptionalType
+from linnet.language.program.unify import bare_name
+
+LAYERS = 2
+VOCABULARY = 32
+# Far above any `where` of a model, low enough to search in a moment.
+LARGEST = 1 << 16
+MAX_TRIES = 1 << 18
+
+
+class SmallGenericsError(Exception):
+    """No small values satisfy every `where`."""
+
+
+def small_generics(owner: CheckedBlock | CheckedFunction, fixed: Mapping[str, int | str]) -> dict[str, int | str]:
+    """Small values for the generics of a block, or an entry's own, in declaration order.
+
+    Each dimension is at least 1, one that counts the elements of a block array at least 2, one named `Vocab` or that
+    is an `Embedding`'s first at least 32; then the least that satisfies every `where`. Dtypes are f32 (i32 for an
+    Integer) unless `fixed` names another; shapes come from inputs and are left out. `fixed` also gives the generics
+    that `where` clauses name from outside, an entry's block's. Raises SmallGenericsError.
+    """
+    starts = _starts(owner) if isinstance(owner, CheckedBlock) else {}
+    dims = {decl.name: starts.get(decl.name, 1) for decl in owner.generics if decl.kind == "Dim"}
+    known = {name: value for name, value in fixed.items() if isinstance(value, int)}
+    found = _Search(owner, {name: start for name, start in dims.items() if name not in known}, known).run()
+    return {
+        decl.name: found[decl.name] if decl.kind == "Dim" else fixed.get(decl.name, _dtype(decl))
+        for decl in owner.generics
+        if decl.kind != "Shape"
+    }
+
+
+def _dtype(decl: GenericDecl) -> str:
+    return "f32" if "f32" in KINDS[decl.kind] else "i32"
+
+
+def _starts(block: CheckedBlock) -> dict[str, int]:
+    """The least value of each generic whose part in the model is known, by name."""
+    starts: dict[str, int] = {"Vocab": VOCABULARY}
+    if block.name == "Embedding" and block.generics:
+        starts[block.generics[0].name] = VOCABULARY
+    for member in block.members.values():
+        type = member.type.inner if isinstance(member.type, OptionalType) else member.type
+        if isinstance(type, BlockArrayType):
+            for name in type.count.symbols():
+                starts[name] = max(LAYERS, starts.get(name, 1))
+            type = type.inner
+        if isinstance(type, BlockType):
+            below = _starts(type.block)
+            for decl, arg in zip(type.block.generics, type.args, strict=True):
+                passed = bare_name(arg) if isinstance(arg, Dim) else None
+                if passed is not None and decl.name in below:
+                    starts[passed] = max(below[decl.name], starts.get(passed, 1))
+    return starts
+
+
+@dataclass(slots=True)
+class _Step:
+    """One dimension being searched: its candidates, the clauses that it is the last to complete, and the earlier
+    dimensions that another value could depend on."""
+
+    name: str
+    candidates: Iterator[int]
+    clauses: Sequence[Clause]
+    linked: set[str]
+
+
+class _Search:
+    """Depth first, in an order in which each clause is complete early: what divides comes before what is divided."""
+
+    def __init__(
+        self, owner: CheckedBlock | CheckedFunction, starts: Mapping[str, int], known: Mapping[str, int]
+    ) -> None:
+        self.owner = owner
+        self.starts = starts
+        self.values = dict(known)
+        self.clauses = owner.where
+        divisors = {
+            name
+            for clause in owner.where
+            for divisor in (*clause.left.divisors(), *clause.right.divisors())
+            for name in divisor.symbols()
+        }
+        self.order = sorted(starts, key=lambda name: name not in divisors)
+        self.tries = 0
+
+    def run(self) -> dict[str, int]:
+        unbound = {name for clause in self.clauses for name in clause.symbols()} - self.values.keys() - set(self.order)
+        if unbound:
+            raise SmallGenericsError(f"`{self.owner.name}` depends on {_names(sorted(unbound))}; give their values")
+        done = set(self.values)
+        self._check(clause for clause in self.clauses if clause.symbols() <= done)
+        complete: list[list[Clause]] = []
+        for name in self.order:
+            complete.append([c for c in self.clauses if name in c.symbols() and c.symbols() <= done | {name}])
+            done.add(name)
+        steps: list[_Step] = []
+        while len(steps) < len(self.order):
+            name = self.order[len(steps)]
+            clauses = complete[len(steps)]
+            linked = {other for clause in clauses for other in clause.symbols()} - {name}
+            steps.append(_Step(name, iter(range(self.starts[name], LARGEST)), clauses, linked))
+            while not self._advance(steps[-1]):
+                self._back(steps)
+        return self.values
+
+    def _check(self, clauses: Iterator[Clause]) -> None:
+        for clause in clauses:
+            if not clause.holds(self.values):
+                raise SmallGenericsError(f"`{clause}` of `{self.owner.name}` is false for the given generics")
+
+    def _advance(self, step: _Step) -> bool:
+        """Take the step's next candidate that its clauses allow."""
+        for candidate in step.candidates:
+            self.tries += 1
+            self.values[step.name] = candidate
+            if all(clause.holds(self.values) for clause in step.clauses):
+                return True
+            if self.tries > MAX_TRIES:
+                raise SmallGenericsError(f"no small generics of `{self.owner.name}` found; give some of them")
+        return False
+
+    def _back(self, steps: list[_Step]) -> None:
+        """Drop steps up to the last one that a clause connects with the step that has no candidate left."""
+        failed = steps.pop()
+        del self.values[failed.name]
+        while steps and steps[-1].name not in failed.linked:
+            del self.values[steps.pop().name]
+        if not steps:
+            raise SmallGenericsError(
+                f"no value of `{failed.name}` below {LARGEST} satisfies every `where` of `{self.owner.name}`"
+            )
+        steps[-1].linked |= failed.linked - {steps[-1].name}
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -23,7 +23,7 @@ class Problem:
     help: str
 
     def __str__(self) -> str:
-        named = "" if self.message.startswith(self.where) else f"{self.where}: "
+        named = "" if self.message.startswith(f"{self.where} ") else f"{self.where}: "
         return f"{named}{self.message} {self.help}".rstrip()
 
 

@@ -215,7 +215,7 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[str]:
             if entry.name.startswith(".") or entry.name in LEFTOVERS:
                 continue
             text = f"{prefix}{entry.name}"
-            if entry.is_symlink() and entry.is_dir():
+            if entry.is_symlink() and (root / text).is_dir():
                 problems.append(path_problem(text, "is a link to a folder"))
             elif entry.is_dir(follow_symlinks=False):
                 pending.append(f"{text}/")

@@ -42,4 +42,4 @@ def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
 
 
 def _constant(text: str) -> Any:
-    raise json.JSONDecodeError(f"{text} is not a JSON value", text, 0)
+    raise json.JSONDecodeError(f"unexpected {text}", text, 0)

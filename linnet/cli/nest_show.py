@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import click
@@ -9,6 +10,8 @@ import click
 from linnet.cli.codes import FINE
 from linnet.cli.frame import json_option
 from linnet.cli.output import table
+
+WIDTH = 88
 
 
 @click.command("show")
@@ -25,30 +28,39 @@ def command(package: str, as_json: bool) -> int:
     from linnet.registry.locate import find_package
 
     record = package_record(find_package(package))
-    click.echo(index_text(record), nl=False) if as_json else _show(record)
+    if as_json:
+        click.echo(index_text(record), nl=False)
+        return FINE
+    model = record["card"]["model"]
+    click.echo(click.style(model["title"], bold=True))
+    click.echo(textwrap.fill(model["summary"], WIDTH) + "\n")
+    rows = [
+        (label if first else "", line)
+        for label, values in _facts(record)
+        for i, value in enumerate(values)
+        for first, line in ((i == 0 and j == 0, text) for j, text in enumerate(textwrap.wrap(value, WIDTH)))
+    ]
+    for line in table(rows):
+        click.echo(line)
     return FINE
 
 
-def _show(record: dict[str, Any]) -> None:
+def _facts(record: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    """What is shown: labels, each with its values, one below the other."""
     from linnet.registry.package import human_size
     from linnet.registry.parameters import human_count
 
     model, weights = record["card"]["model"], record["weights"]
-    click.echo(
-        click.style(model["title"], bold=True) + f"  ({record['name']} {record['version'] or ''})".replace(" )", ")")
-    )
-    click.echo(f"{model['summary']}\n")
     place = f"{weights['repo']} at {weights['revision']}" if weights["repo"] else "beside the card"
-    facts = [
-        ("parameters", human_count(record["parameter_count"])),
-        ("family", model["family"]),
-        ("licence", model["license"]),
-        ("tags", ", ".join(model.get("tags", []))),
-        ("weights", place),
-        *[("", file) for file in weights["files"]],
-        ("generics", ", ".join(f"{name} = {value}" for name, value in record["generics"].items())),
-        ("entries", ", ".join(entry["name"] for entry in record["entries"])),
-        *[("files" if i == 0 else "", f"{f['path']}  {human_size(f['size'])}") for i, f in enumerate(record["files"])],
+    return [
+        ("name", [record["name"]]),
+        ("version", [record["version"] or "none"]),
+        ("parameters", [human_count(record["parameter_count"])]),
+        ("family", [model["family"]]),
+        ("licence", [model["license"]]),
+        ("tags", [", ".join(model.get("tags", []))]),
+        ("generics", [", ".join(f"{name} = {value}" for name, value in record["generics"].items())]),
+        ("entries", [", ".join(entry["name"] for entry in record["entries"])]),
+        ("weights", [place, *weights["files"]]),
+        ("files", [f"{file['path']}, {human_size(file['size'])}" for file in record["files"]]),
     ]
-    for line in table([fact for fact in facts if fact[1]]):
-        click.echo(line)

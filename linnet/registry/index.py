@@ -16,7 +16,7 @@ from linnet.registry.bindings import ResolvedBindings, read_bindings
 from linnet.registry.card import Card
 from linnet.registry.check import check_package
 from linnet.registry.errors import PackageError, Problem, RegistryError
-from linnet.registry.locate import package_folders
+from linnet.registry.locate import Located, package_folders
 from linnet.registry.package import MANIFEST_NAME, package_files, read_file
 from linnet.registry.parameters import count_parameters
 from linnet.registry.weights import locate_weights
@@ -42,7 +42,7 @@ def build_index(nests: Path) -> dict[str, Any]:
     return {"schema": SCHEMA, "packages": records}
 
 
-def package_record(package: Path) -> dict[str, Any]:
+def package_record(package: Path | Located) -> dict[str, Any]:
     """What lists and pages need of one package, JSON-able; the same bytes for the same package.
 
     Keys: `schema`, `name`, `version` (the card's, else linnet.toml's, else null), `card` (as written), `files` (`path`,
@@ -54,16 +54,17 @@ def package_record(package: Path) -> dict[str, Any]:
     Raises PackageError where the package does not pass the static check.
     """
     report = check_package(package, hub=False)
+    folder = package.folder if isinstance(package, Located) else package
     card, bound = report.card, report.bound
     errors = report.errors()
     if errors or card is None or bound is None:
         raise PackageError(Problem(e.kind, e.where, e.message, e.help) for e in errors)
-    files = package_files(package, skip=frozenset(card.weights.files))
-    bindings = read_bindings(package, card).resolve(bound.manifest)
+    files = package_files(folder, skip=frozenset(card.weights.files))
+    bindings = read_bindings(folder, card).resolve(bound.manifest)
     return {
         "schema": SCHEMA,
         "name": card.model.name,
-        "version": package_version(package, card),
+        "version": package_version(folder, card),
         "card": card.to_dict(),
         "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files],
         "size": sum(file.size for file in files),
@@ -76,7 +77,7 @@ def package_record(package: Path) -> dict[str, Any]:
             for name, entry in bound.entries().items()
         ],
         "modules": _modules(bound),
-        "weights": _weights(package, card),
+        "weights": _weights(folder, card),
     }
 
 

@@ -1,0 +1,144 @@
+"""`nest check`, `index`, `list`, `show` and `site`, as users run them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+def test_check_reports_sections(run: Run, tiny: Path) -> None:
+    done = run("nest", "check", "--no-hub", tiny)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *lines = done.stdout.splitlines()
+    assert first == "tiny"
+    names = [line.split()[1] for line in lines]
+    assert names[:7] == ["card", "readme", "files", "source", "generics", "bindings", "weights"]
+    assert {line.split()[0] for line in lines} == {"ok"}
+
+    (report,) = json.loads(run("nest", "check", "--no-hub", "--json", tiny).stdout)
+    assert report["ok"]
+    assert [section["name"] for section in report["sections"]] == names
+
+
+def test_check_runs_the_real_weights_where_they_are(run: Run, tiny: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "weights"
+    elsewhere.mkdir()
+    (tiny / "model.safetensors").rename(elsewhere / "model.safetensors")
+    done = run("nest", "check", "--no-hub", "--smoke", "full", "--weights", elsewhere, tiny)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = run("nest", "check", "--no-hub", "--smoke", "full", tiny)
+    assert done.returncode == 1
+    assert "model.safetensors" in done.stdout
+
+
+def test_check_fails_with_what_is_wrong_and_the_next_step(run: Run, tiny: Path) -> None:
+    card = tiny / "nest.toml"
+    card.write_text(card.read_text().replace("entry =", "enrty ="))
+    done = run("nest", "check", "--no-hub", tiny)
+    assert done.returncode == 1
+    assert "source.enrty" in done.stdout
+    assert "entry" in done.stdout
+    assert "Traceback" not in done.stderr
+    quiet = run("nest", "check", "--no-hub", "--quiet", tiny)
+    assert quiet.returncode == 1
+    assert len(quiet.stdout) < len(done.stdout)
+
+
+def test_strict_makes_warnings_errors(run: Run, tiny: Path) -> None:
+    source = tiny / "lib.linnet"
+    source.write_text(source.read_text().replace("{relu}", "{relu, silu}"))
+    assert run("nest", "check", "--no-hub", "--smoke", "none", tiny).returncode == 0
+    assert run("nest", "check", "--no-hub", "--smoke", "none", "--strict", tiny).returncode == 1
+
+
+def test_an_unreachable_hub_is_not_a_problem_of_the_package(run: Run, tiny: Path) -> None:
+    card = tiny / "nest.toml"
+    pin = f'repo = "owner/tiny"\nrevision = "{"0" * 40}"\n'
+    card.write_text(card.read_text().replace("[weights]\n", f"[weights]\n{pin}"))
+    (tiny / "model.safetensors").unlink()
+    done = run("nest", "check", "--smoke", "none", tiny, HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 3
+    assert "127.0.0.1:9" in done.stdout
+    assert run("nest", "check", "--smoke", "none", "--no-hub", tiny).returncode == 0
+
+
+@pytest.mark.parametrize("command", [["check"], ["show"]])
+def test_an_unknown_package_is_told_the_nearest_name(run: Run, command: list[str]) -> None:
+    done = run("nest", *command, "qwen3-8b-fp")
+    assert done.returncode == 1
+    assert "The nearest name is qwen3-8b-fp8" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_index_is_one_file_written_whole(run: Run, tiny: Path, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    for words in (["index", tiny.parent], ["index", "build", tiny.parent]):
+        done = run("nest", *words)
+        assert (done.returncode, done.stdout) == (0, "index.json: 1 packages.\n"), done.stderr
+        first = (here / "index.json").read_bytes()
+        assert [record["name"] for record in json.loads(first)["packages"]] == ["tiny"]
+    assert run("nest", "index", tiny.parent, "--quiet", "-o", "again.json").stdout == ""
+    assert (here / "again.json").read_bytes() == first
+
+    (tiny / "nest.toml").write_text("[model]\n")
+    done = run("nest", "index", tiny.parent, "-o", "bad.json")
+    assert done.returncode == 1
+    assert "model.name is missing" in done.stderr
+    assert sorted(path.name for path in here.iterdir()) == ["again.json", "index.json"]
+
+
+def test_index_says_when_a_folder_holds_no_package(run: Run, tmp_path: Path) -> None:
+    done = run("nest", "index", tmp_path / "here")
+    assert done.returncode == 1
+    assert "holds no package" in done.stderr
+    assert run("nest", "index", tmp_path / "absent").returncode == 2
+    assert run("nest", "index").returncode == 2  # there is no ./nests
+    assert "nest index DIR" in run("nest", "index", "--help").stdout
+
+
+def test_list_and_show(run: Run, tiny: Path) -> None:
+    done = run("nest", "list", "--nests", tiny.parent)
+    assert done.stdout == "tiny  mlp  Apache-2.0  Tiny\n"
+    assert [package["name"] for package in json.loads(run("nest", "list", "--json").stdout)] == [
+        "all-minilm-l6-v2",
+        "qwen3-8b",
+        "qwen3-8b-fp8",
+    ]
+    done = run("nest", "show", tiny)
+    assert done.returncode == 0, done.stderr
+    assert "Two linear layers." in done.stdout
+    assert "lib.linnet" in done.stdout
+    record = json.loads(run("nest", "show", "--json", tiny).stdout)
+    # 4 x 3 + 4 + 3 x 4: the optional bias of `down` is bound to nothing.
+    assert record["parameter_count"] == 28
+
+
+def test_site_is_built_and_only_a_site_is_replaced(run: Run, tiny: Path, tmp_path: Path) -> None:
+    site = tmp_path / "here" / "site"
+    done = run("nest", "site", "build", "--nests", tiny.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"2 pages: {site / 'index.html'}\n"
+    assert run("nest", "site", "build", "--nests", tiny.parent, "--quiet").stdout == ""
+    precious = tmp_path / "here" / "precious"
+    precious.mkdir()
+    (precious / "notes.txt").write_text("keep")
+    done = run("nest", "site", "build", "--nests", tiny.parent, "-o", "precious")
+    assert done.returncode == 1
+    assert [path.name for path in precious.iterdir()] == ["notes.txt"]
+
+
+def test_colour_only_on_a_terminal_and_never_with_no_color(run: Run, tiny: Path) -> None:
+    for environment in ({}, {"NO_COLOR": "1"}):
+        assert "\x1b[" not in run("nest", "check", "--no-hub", "--smoke", "none", tiny, **environment).stdout
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("nest", "--version").stdout.startswith("nest, version ")
+    assert "Exit codes" in run("nest", "--help").stdout
+    assert run("nest", "chek", "x").returncode == 2

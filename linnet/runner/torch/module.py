@@ -183,7 +183,9 @@ class Model(BlockModule):
         except (BindError, LowerError) as error:
             raise InputError(str(error), signature_text(function)) from None
         if self._preparation is None:
-            kernels = equivalent_kernels() if self._numerics == "equivalent" else {}
+            # On meta nothing is computed, and bodies prove more shapes than kernels would.
+            native = self._numerics == "equivalent" and self._device.type != "meta"
+            kernels = equivalent_kernels() if native else {}
             self._preparation = Preparation(self._device, kernels)
         prepared = self._prepared[key] = PreparedEntry(entry, self._preparation.graph(entry.graph))
         return prepared

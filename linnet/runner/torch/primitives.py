@@ -16,6 +16,7 @@ from torch import Tensor
 
 from linnet.language.program.core import REDUCTIONS, CoreNode, Value
 from linnet.runner.errors import IndexRangeError, IntegerDivisionError
+from linnet.runner.torch import meta
 from linnet.runner.torch.dtypes import BITS, CARRIED, FLOATS, WIDTH, scalar
 
 Operation = Callable[..., Tensor]
@@ -34,6 +35,8 @@ class Target:
 
 def primitive(node: CoreNode, target: Target) -> Operation:
     """The function of a primitive node. Raises KeyError for an op that is none of these."""
+    if target.device.type == "meta" and node.op in meta.BUILDERS:
+        return meta.BUILDERS[node.op](node)
     return BUILDERS[node.op](node, target)
 
 
@@ -321,7 +324,7 @@ def _contract(node: CoreNode, target: Target) -> Operation:
     spec, dtype = node.attributes["spec"], node.outputs[0].spec.dtype
     if dtype in FLOATS:
         return lambda a, b: torch.einsum(spec, a, b)
-    if target.device.type in ("cpu", "meta"):
+    if target.device.type == "cpu":
         return lambda a, b: torch.einsum(spec, a.to(torch.int64), b.to(torch.int64)).to(CARRIED[dtype])
     return lambda a, b: _integer_contract(spec, a, b)
 

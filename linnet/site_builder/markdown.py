@@ -70,15 +70,12 @@ def render_markdown(
     if title is not None:
         tokens = _without_title(tokens, title)
     own = _name_headings(tokens, anchors, prefix, top)
-    for token in tokens:
-        # The pages' content policy allows no style attributes: alignment becomes a class.
-        if style := token.attrs.pop("style", None):
-            token.attrSet("class", str(style).removeprefix("text-align:"))
+    _fit_cells(tokens)
     unresolved: list[str] = []
     _map_links(tokens, own, resolve, unresolved)
     html = _CLEANER.clean(parser.renderer.render(tokens, parser.options, {}))
     # Wide tables and code scroll inside themselves, so the keyboard must reach them. Text is escaped: these are tags.
-    html = html.replace("<table>", '<div class="scroll" role="region" aria-label="Table" tabindex="0"><table>')
+    html = html.replace("<table>", '<div class="scroll" role="group" aria-label="Table" tabindex="0"><table>')
     html = html.replace("</table>", "</table></div>").replace("<pre>", '<pre tabindex="0">')
     return Rendered(Markup(html), tuple(unresolved))
 
@@ -121,6 +118,16 @@ def _name_headings(tokens: Sequence[Token], anchors: Anchors, prefix: str, top: 
             token.attrSet("id", anchor)
             own.setdefault(slug(words), anchor)
     return own
+
+
+def _fit_cells(tokens: Sequence[Token]) -> None:
+    for index, token in enumerate(tokens):
+        # The pages' content policy allows no style attributes: alignment becomes a class.
+        if style := token.attrs.pop("style", None):
+            token.attrSet("class", str(style).removeprefix("text-align:"))
+        # An empty corner heads nothing.
+        if token.type == "th_open" and not tokens[index + 1].content:
+            token.tag = tokens[index + 2].tag = "td"
 
 
 def _map_links(tokens: Sequence[Token], own: dict[str, str], resolve: Resolve, unresolved: list[str]) -> None:

@@ -119,8 +119,8 @@ def test_from_the_catalogue_to_a_line_and_back(browser: Browser, site: SiteRepor
         page.goto(uris(site)[0])
         page.get_by_role("link", name="Tiny Wren").click()
         assert page.get_by_role("heading", level=1).inner_text() == "Tiny Wren"
-        assert page.get_by_role("region", name="src/lib.linnet").is_visible()
-        assert not page.get_by_role("region", name="bindings.json").is_visible()
+        assert page.get_by_role("group", name="src/lib.linnet").is_visible()
+        assert not page.get_by_role("group", name="bindings.json").is_visible()
         page.get_by_role("link", name="the source").click()
         assert urlsplit(page.url).fragment == "src-lib.linnet-L3"
         line = page.locator("[id='src-lib.linnet-L3']")
@@ -128,7 +128,7 @@ def test_from_the_catalogue_to_a_line_and_back(browser: Browser, site: SiteRepor
         assert box is not None
         assert 0 <= box["y"] < 844
         page.locator("summary", has_text="bindings.json").click()
-        assert page.get_by_role("region", name="bindings.json").is_visible()
+        assert page.get_by_role("group", name="bindings.json").is_visible()
         page.get_by_role("navigation", name="Breadcrumb").get_by_role("link", name="Models").click()
         assert page.get_by_role("heading", level=1).inner_text() == "Models"
         assert visit.faults == []

@@ -141,9 +141,14 @@ def test_levels_move_so_that_the_highest_is_second() -> None:
 
 def test_tables_scroll_and_align_without_style_attributes() -> None:
     html = render("| a | b |\n| --- | ---: |\n| 1 | 2 |").html
-    assert '<div class="scroll" role="region" aria-label="Table" tabindex="0"><table>' in html
+    assert '<div class="scroll" role="group" aria-label="Table" tabindex="0"><table>' in html
     assert '<td class="right">2</td>' in html
     assert "style" not in html
+
+
+def test_an_empty_corner_of_a_table_is_no_heading() -> None:
+    html = render("| | b |\n| :-- | --- |\n| 1 | 2 |").html
+    assert '<tr>\n<td class="left"></td>\n<th>b</th>\n</tr>' in html
 
 
 def test_code_is_highlighted_by_its_fence() -> None:

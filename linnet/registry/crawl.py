@@ -71,7 +71,7 @@ def crawl_headers(
         # What is wrong with the Hub comes first, and once: an endpoint out of reach is one problem, not one a file.
         kind = HubError if any(isinstance(failure, HubError) for failure in failures) else HeaderError
         problems = [problem for failure in failures if isinstance(failure, kind) for problem in failure.problems]
-        raise kind({problem.message: problem for problem in problems}.values())
+        raise kind({problem.message: problem for problem in reversed(problems)}.values())
     return {
         target.file: result
         for target, result in zip(targets, results, strict=True)

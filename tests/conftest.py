@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,9 @@ os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ.pop("HF_TOKEN", None)
 os.environ["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"
+# Nor the user's own cache of it.
+os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="linnet-hub-")
+atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -173,6 +173,8 @@ class _FrontHandler(_Handler):
             self.resolve(*found.groups())
         elif found := re.fullmatch(r"/api/models/(.+)/revision/([^/]+)", path):
             self.revision(*found.groups())
+        elif found := re.fullmatch(r"/api/models/(.+)/tree/([^/]+)", path):
+            self.tree(*found.groups())
         else:
             self.answer(404, {"X-Error-Code": "EntryNotFound"})
 
@@ -206,12 +208,32 @@ class _FrontHandler(_Handler):
         )
 
     def revision(self, repo: str, revision: str) -> None:
-        folder = self.hub.root / repo / revision
-        if not folder.is_dir():
-            return self.answer(404, {"X-Error-Code": "RepoNotFound"})
-        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-        body = {"id": repo, "modelId": repo, "sha": revision, "siblings": [{"rfilename": name} for name in names]}
-        return self.answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
+        if (folder := self.commit(repo, revision)) is not None:
+            siblings = [{"rfilename": entry["path"]} for entry in tree_entries(folder)]
+            body = {"id": repo, "modelId": repo, "sha": folder.name, "siblings": siblings}
+            self.answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
+
+    def tree(self, repo: str, revision: str) -> None:
+        if (folder := self.commit(repo, revision)) is not None:
+            self.answer(200, {"Content-Type": "application/json"}, json.dumps(tree_entries(folder)).encode())
+
+    def commit(self, repo: str, revision: str) -> Path | None:
+        """The folder of a revision, `main` being the last commit; where there is none, that is answered."""
+        commits = sorted(self.hub.root.joinpath(repo).glob("*"))
+        named = [folder for folder in commits if folder.name == revision]
+        found = named or (commits[-1:] if revision == "main" else [])
+        if not found:
+            self.answer(404, {"X-Error-Code": "RevisionNotFound" if commits else "RepoNotFound"})
+        return found[0] if found else None
+
+
+def tree_entries(folder: Path) -> list[dict[str, Any]]:
+    """The files below a commit's folder, as the Hub lists them."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [
+        {"type": "file", "path": path.relative_to(folder).as_posix(), "size": path.stat().st_size, "oid": etag(path)}
+        for path in files
+    ]
 
 
 class _ContentHandler(_Handler):

@@ -1,0 +1,228 @@
+"""`nest.load`, `nest.check` and `nest.index`: the rooms joined."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hub_server import running
+from safetensors.torch import save_file
+
+from linnet import nest
+from linnet.language.program.binding import BindError
+from linnet.registry.errors import CardError, HubError, PackageError, RegistryError
+from linnet.runner.errors import InputError, UnknownEntryError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+Tensors = dict[str, torch.Tensor]
+
+
+def expected(tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
+    """What the tiny package computes, in torch."""
+    hidden = torch.relu(x @ tensors["fc1.weight"].T + tensors["fc1.bias"])
+    return hidden @ tensors["fc2.weight"].T
+
+
+@pytest.mark.parametrize("numerics", nest.NUMERICS)
+def test_load_runs_the_entry_of_the_card(tiny: Path, tensors: Tensors, numerics: str) -> None:
+    model = nest.load(tiny, numerics=numerics, device="cpu")
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(model(x), expected(tensors, x))
+    torch.testing.assert_close(model.run_entry("forward", [x]), expected(tensors, x))
+    assert model.generics == {"In": 3, "Hidden": 4, "T": "f32"}
+    assert list(model.entries) == ["forward"]
+    assert sorted(model.state_dict()) == ["down.weight", "up.bias", "up.weight"]
+    assert "Linear" in str(model)
+
+
+def test_load_takes_weights_from_elsewhere(tiny: Path, tensors: Tensors, tmp_path: Path) -> None:
+    (tiny / "model.safetensors").unlink()
+    doubled = {name: 2 * tensor for name, tensor in tensors.items()}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    save_file(doubled, elsewhere / "model.safetensors")
+    x = torch.ones(1, 3)
+    for weights in (elsewhere, str(elsewhere / "model.safetensors")):
+        torch.testing.assert_close(nest.load(tiny, weights=weights, device="cpu")(x), expected(doubled, x))
+    with pytest.raises(PackageError, match=r"model\.safetensors is not in"):
+        nest.load(tiny, weights=tmp_path)
+    with pytest.raises(PackageError, match=r"model\.safetensors"):
+        nest.load(tiny)
+
+
+def test_load_converts_where_a_dtype_is_asked_for(tiny: Path, tensors: Tensors) -> None:
+    x = torch.ones(2, 3, dtype=torch.float64)
+    wide = {name: tensor.double() for name, tensor in tensors.items()}
+    for dtype in ("f64", torch.float64):
+        model = nest.load(tiny, dtype=dtype, device="cpu")
+        torch.testing.assert_close(model(x), expected(wide, x), rtol=1e-12, atol=0)
+        assert model.generics["T"] == "f64"
+    with pytest.raises(nest.NestError, match="'i32' is not a floating dtype"):
+        nest.load(tiny, dtype="i32")
+
+
+def test_load_on_meta_needs_no_weights(tiny: Path) -> None:
+    (tiny / "model.safetensors").unlink()
+    model = nest.load(tiny, device="meta")
+    out = model(torch.empty(7, 3, device="meta"))
+    assert (out.shape, out.device.type) == ((7, 3), "meta")
+
+
+def test_load_trains_where_it_is_asked_to(tiny: Path) -> None:
+    model = nest.load(tiny, trainable=True, device="cpu")
+    model(torch.ones(2, 3)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_load_with_other_generics_checks_the_weights_against_them(tiny: Path) -> None:
+    with pytest.raises(RegistryError, match=r"up\.weight.*f32 \[9, 3\].*F32 \[4, 3\]"):
+        nest.load(tiny, generics={"Hidden": 9})
+    model = nest.load(tiny, generics={"Hidden": 9}, device="meta")
+    assert model.generics["Hidden"] == 9
+    with pytest.raises(BindError, match="Depth"):
+        nest.load(tiny, generics={"Depth": 9})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"backend": "mlx"}, 'backend="mlx" comes in a later version'),
+        ({"backend": "jax"}, "backend='jax' is not known"),
+        ({"numerics": "engine"}, "numerics='engine' is not known"),
+        ({"compile": True}, "compile= comes in a later version"),
+        ({"registry": "somewhere"}, "registry= comes in a later version"),
+    ],
+)
+def test_load_refuses_what_it_cannot_do(tiny: Path, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(nest.NestError, match=said):
+        nest.load(tiny, **arguments)
+
+
+def test_load_names_what_is_wrong(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match="no package of that name"):
+        nest.load("no-such-model")
+    with pytest.raises(PackageError, match="does not exist"):
+        nest.load("./absent")
+    with pytest.raises(PackageError, match=r"nest\.toml is not in|nest\.toml"):
+        nest.load(tmp_path)
+
+    source = (tiny / "lib.linnet").read_text()
+    (tiny / "lib.linnet").write_text(source.replace("relu(", "rleu("))
+    with pytest.raises(nest.SourceError, match=r"lib\.linnet:13:\d+: E1201") as caught:
+        nest.load(tiny)
+    assert [item.code for item in caught.value.diagnostics if item.severity == "error"] == ["E1201"]
+    (tiny / "lib.linnet").write_text(source)
+
+    card = (tiny / "nest.toml").read_text()
+    (tiny / "nest.toml").write_text(card.replace('name = "tiny"', 'name = "other"'))
+    with pytest.raises(CardError, match="not the name of its folder"):
+        nest.load(tiny)
+    (tiny / "nest.toml").write_text(card)
+
+    (tiny / "bindings.json").write_text('{"up.wieght": "fc1.weight"}')
+    with pytest.raises(RegistryError, match=r"up\.weight"):
+        nest.load(tiny)
+
+
+def test_load_words_bad_inputs_with_the_signature(tiny: Path) -> None:
+    model = nest.load(tiny, device="cpu")
+    with pytest.raises(InputError, match=r"forward<B: Dim>\(x: Tensor\[B, In; T\]\)"):
+        model(torch.ones(2, 5))
+    with pytest.raises(UnknownEntryError, match=r"'backward'.*forward"):
+        model.run_entry("backward", [torch.ones(2, 3)])
+
+
+def test_load_verifies_the_digest_that_a_card_gives(tiny: Path) -> None:
+    digest = hashlib.sha256((tiny / "model.safetensors").read_bytes()).hexdigest()
+    with (tiny / "nest.toml").open("a") as card:
+        card.write(f'\n[weights.sha256]\n"model.safetensors" = "{digest}"\n')
+    assert nest.load(tiny, device="cpu").generics["In"] == 3
+    data = bytearray((tiny / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (tiny / "model.safetensors").write_bytes(data)
+    with pytest.raises(PackageError, match=f"has the sha256 [0-9a-f]{{64}}, but the card pins {digest}"):
+        nest.load(tiny)
+
+
+@pytest.fixture
+def hub(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A hub with the repository `owner/tiny`, which holds the tiny package and its weights."""
+    from huggingface_hub import constants
+
+    shutil.copytree(tiny, tmp_path / "hub" / "owner" / "tiny" / COMMIT)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.setenv("LINNET_CACHE", str(tmp_path / "cache"))
+    with running(tmp_path / "hub") as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        yield server
+
+
+def test_load_takes_a_repository_of_the_hub(hub: Any, tensors: Tensors) -> None:
+    x = torch.ones(1, 3)
+    torch.testing.assert_close(nest.load("owner/tiny", device="cpu")(x), expected(tensors, x))
+    name = f"owner/tiny@{COMMIT}"
+    torch.testing.assert_close(nest.load(name, device="cpu")(x), expected(tensors, x))
+    hub.reset()
+    torch.testing.assert_close(nest.load(name, device="cpu", offline=True)(x), expected(tensors, x))
+    assert hub.traffic.requests == []
+
+
+def test_load_tells_the_failures_of_the_hub_apart(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(HubError, match="no repository owner/other"):
+        nest.load(f"owner/other@{COMMIT}")
+    with pytest.raises(HubError, match="no commit"):
+        nest.load(f"owner/tiny@{'f' * 40}")
+    with pytest.raises(HubError, match="not on this machine"):
+        nest.load(f"owner/tiny@{COMMIT}", offline=True)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(HubError, match="No connection"):
+        nest.load(f"owner/tiny@{COMMIT}")
+
+
+def test_load_fetches_weights_at_the_pinned_commit(
+    hub: Any, tiny: Path, tensors: Tensors, edit_card: Callable[[str, str], None]
+) -> None:
+    (tiny / "model.safetensors").unlink()
+    edit_card("[weights]\n", f'[weights]\nrepo = "owner/tiny"\nrevision = "{COMMIT}"\n')
+    with pytest.raises(PackageError, match="is not on this machine, and offline is set"):
+        nest.load(tiny, offline=True)
+    x = torch.ones(1, 3)
+    torch.testing.assert_close(nest.load(tiny, device="cpu")(x), expected(tensors, x))
+    hub.reset()
+    torch.testing.assert_close(nest.load(tiny, device="cpu", offline=True)(x), expected(tensors, x))
+    assert hub.traffic.requests == []
+    edit_card(COMMIT, "f" * 40)
+    with pytest.raises(HubError, match=f"no commit {'f' * 40}"):
+        nest.load(tiny)
+
+
+@pytest.fixture
+def edit_card(tiny: Path) -> Callable[[str, str], None]:
+    """`edit_card(old, new)` replaces text of the tiny package's card."""
+
+    def edit(old: str, new: str) -> None:
+        text = (tiny / "nest.toml").read_text()
+        assert old in text
+        (tiny / "nest.toml").write_text(text.replace(old, new))
+
+    return edit
+
+
+def test_check_and_index_are_plain_values(tiny: Path) -> None:
+    report = nest.check(tiny, hub=False, smoke="none")
+    assert report.ok
+    assert report.name == "tiny"
+    assert [record["name"] for record in nest.index(tiny.parent)] == ["tiny"]
+    with pytest.raises(nest.NestError, match="smoke='big' is not known"):
+        nest.check(tiny, smoke="big")
+
+
+def test_packages_that_ship_are_found_by_name() -> None:
+    model = nest.load("qwen3-8b-fp8", device="meta")
+    assert model.generics["Layers"] == 36
+    assert "prefill" in model.entries

@@ -125,6 +125,11 @@ class Dim:
         return Dim({(name,): (1, (name,))})
 
     @staticmethod
+    def atom(atom: Atom) -> Dim:
+        """One symbol, or one operation as it stands."""
+        return Dim.symbol(atom) if isinstance(atom, str) else _atom(atom)
+
+    @staticmethod
     def minimum(a: Dim | int, b: Dim | int) -> Dim:
         """The smaller of two dimensions."""
         return _choose("min", _dim(a), _dim(b))

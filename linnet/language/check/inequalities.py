@@ -27,11 +27,14 @@ def certified(goal: Poly, facts: Sequence[Poly], nonnegative: Callable[[int], bo
     for _ in range(MAX_ROUNDS):
         added: list[Poly] = []
         for factor, fact in _multiples(wanted, facts, nonnegative):
-            column = add({}, fact, 1, factor)
-            key = freeze(column)
-            if key not in columns and len(columns) < MAX_COLUMNS and all(len(m) <= degree for m in column):
-                columns[key] = column
-                added.append(column)
+            if len(columns) >= MAX_COLUMNS:
+                break
+            if max(map(len, fact)) + len(factor) <= degree:
+                column = add({}, fact, 1, factor)
+                key = freeze(column)
+                if key not in columns:
+                    columns[key] = column
+                    added.append(column)
         if not added:
             return False
         if _combines(goal, list(columns.values()), nonnegative):
@@ -82,8 +85,8 @@ def _combines(goal: Poly, columns: list[Poly], nonnegative: Callable[[int], bool
 def _feasible(rows: list[tuple[int, dict[int, int]]], columns: int) -> bool:
     """Whether some x >= 0 satisfies `sum_j entry[j] * x[j] <= bound` in every row.
 
-    The dual simplex method with a zero objective; Bland's rule (least index first) keeps it from cycling. Only signs are
-    needed, so rows stay in integers: each may be scaled by any positive number.
+    The dual simplex method with a zero objective; Bland's rule (least index first) keeps it from cycling. Only signs
+    are needed, so rows stay in integers: each may be scaled by any positive number.
     """
     tableau = {columns + i: (bound, {**entries, columns + i: 1}) for i, (bound, entries) in enumerate(rows)}
     for _ in range(MAX_PIVOTS):

@@ -59,6 +59,10 @@ class Atoms:
         found = self._parts[atom]
         return found if isinstance(found, Part) else None
 
+    def name(self, atom: int) -> str:
+        """The name of a symbol."""
+        return str(self._parts[atom])
+
     def order(self, monomial: Mono) -> tuple[int, Mono]:
         """A monomial order (weighted degree, then lexicographic): the sort key of a monomial."""
         return sum(map(self.weights.__getitem__, monomial)), monomial[::-1]
@@ -98,6 +102,11 @@ def add(a: Poly, b: Poly, scale: int = 1, factor: Mono = ()) -> Poly:
         else:
             result.pop(key, None)
     return _checked(result)
+
+
+def negated(poly: Poly) -> Poly:
+    """`-poly`."""
+    return {monomial: -coefficient for monomial, coefficient in poly.items()}
 
 
 def multiply(a: Poly, b: Poly) -> Poly:

@@ -76,9 +76,8 @@ def tokens(*shape, seed=0):
     return torch.randint(0, SMALL["Vocab"], shape, generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(root, tmp_path_factory):
-    """A small random Qwen3 of transformers, and its weights in files of the card's names."""
+def transformers_model(seed, **changes):
+    """A small Qwen3 of transformers with seeded random weights."""
     config = Qwen3Config(
         vocab_size=SMALL["Vocab"],
         hidden_size=SMALL["H"],
@@ -86,20 +85,34 @@ def checkpoint(root, tmp_path_factory):
         num_key_value_heads=SMALL["KvHeads"],
         head_dim=SMALL["HeadDim"],
         intermediate_size=SMALL["Inner"],
-        num_hidden_layers=SMALL["Layers"],
-        max_position_embeddings=SMALL["MaxSeq"],
         rms_norm_eps=1e-6,
         rope_theta=1e6,
         tie_word_embeddings=False,
         attn_implementation="eager",
+        **{"num_hidden_layers": SMALL["Layers"], "max_position_embeddings": SMALL["MaxSeq"], **changes},
     )
-    torch.manual_seed(0)
-    reference = Qwen3ForCausalLM(config).eval()
-    generator = torch.Generator().manual_seed(1)
+    model = Qwen3ForCausalLM(config).eval()
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, parameter in reference.named_parameters():
+        for name, parameter in model.named_parameters():
             draws = torch.randn(parameter.shape, generator=generator)
             parameter.copy_(1 + 0.1 * draws if "norm" in name else draws * parameter.shape[-1] ** -0.5)
+    return model
+
+
+def expanded_bindings(root, name, layers):
+    bindings = json.loads((root / "nests" / name / "bindings.json").read_text())
+    return {
+        path.replace("{i}", str(i)): tensor.replace("{i}", str(i))
+        for path, tensor in bindings.items()
+        for i in range(layers)
+    }
+
+
+@pytest.fixture(scope="module")
+def checkpoint(root, tmp_path_factory):
+    """A small random Qwen3 of transformers, and its weights in files of the card's names."""
+    reference = transformers_model(seed=1)
     folder = tmp_path_factory.mktemp("qwen3")
     files = tomllib.loads((root / "nests" / "qwen3-8b" / "nest.toml").read_text())["weights"]["files"]
     names = sorted(reference.state_dict())
@@ -125,6 +138,26 @@ def test_logits_and_greedy_tokens_are_transformers(root, checkpoint, numerics):
     first = model.run_entry("prefill", [prompt, 0]).argmax(-1, keepdim=True)
     others = model.run_entry("generate", [first, 9], {"Steps": 5})
     assert torch.cat((first, others), 1).tolist() == continued[:, 9:].tolist()
+
+
+@pytest.mark.parametrize("numerics", ["exact", "equivalent"])
+def test_bf16_errs_no_more_than_transformers(root, numerics):
+    """Median over 8 seeds of the logits' RMS error against the same weights run in f64."""
+    layers, found, theirs = 4, [], []
+    instance = bound(root / "nests" / "qwen3-8b", Layers=layers, T="bf16")
+    bindings = expanded_bindings(root, "qwen3-8b", layers)
+    for seed in range(8):
+        reference = transformers_model(seed, num_hidden_layers=layers).bfloat16()
+        weights = reference.state_dict()
+        text = tokens(2, 16, seed=seed)
+        wide = transformers_model(seed, num_hidden_layers=layers).double()
+        wide.load_state_dict({name: tensor.double() for name, tensor in weights.items()})
+        model = load_model(instance, {p: weights[n] for p, n in bindings.items()}, entry="forward", numerics=numerics)
+        with torch.no_grad():
+            truth = wide(text.long()).logits
+            theirs.append((reference(text.long()).logits - truth).square().mean().sqrt())
+        found.append((model(text) - truth).square().mean().sqrt())
+    assert torch.stack(found).median() <= 1.05 * torch.stack(theirs).median()
 
 
 @pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-8b-fp8"])
@@ -217,12 +250,7 @@ def test_the_packages_bind_the_seeds_paths_and_tensors(root, seed):
         return {path: (e.kind, e.shape, e.dtype, e.optional) for path, e in manifest.items()}
 
     assert facts(ours) == facts(theirs)
-    bindings = json.loads((root / "nests" / "qwen3-8b-fp8" / "bindings.json").read_text())
-    expanded = {
-        path.replace("{i}", str(i)): tensor.replace("{i}", str(i))
-        for path, tensor in bindings.items()
-        for i in range(card["generics"]["Layers"])
-    }
+    expanded = expanded_bindings(root, "qwen3-8b-fp8", card["generics"]["Layers"])
     assert expanded == json.loads((seed / "qwen3-8b-fp8" / "bindings.json").read_text())
 
 

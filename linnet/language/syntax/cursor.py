@@ -23,7 +23,7 @@ CLOSERS = {"(": ")", "[": "]", "{": "}"}
 
 ITEM_WORDS = words("pub const type struct enum fn op block entry use module kernel extern")
 MEMBER_WORDS = words("pub fn entry op param buffer state sub")
-STATEMENT_WORDS = words("let var return static for while yield if match")
+STATEMENT_WORDS = words("let var return static while yield")
 
 
 class ParseError(Exception):
@@ -78,9 +78,11 @@ class Cursor:
     def close(self, kind: str, opener: Token, what: str) -> Token:
         """Takes the bracket that closes `opener`; `what` names what the brackets hold."""
         if self.token.kind != kind:
-            note = Note(f"{what} begins here", self.span_of(opener))
-            raise self.unexpected(f"`{kind}` to close {what}", notes=(note,))
+            raise self.unexpected(f"`{kind}` to close {what}", (self.opens_here(opener),))
         return self.next()
+
+    def opens_here(self, opener: Token) -> Note:
+        return Note(f"the `{opener.text}` is here", self.span_of(opener))
 
     def name(self, what: str, allow_reserved: bool = False) -> Name:
         """NAME; `what` says whose, with its article: "a field"."""
@@ -130,11 +132,17 @@ class Cursor:
     def error(self, code: str, message: str, span: Span, help: str | None = None) -> None:
         self.report(Diagnostic(code, message, span, help=help))
 
-    def unexpected(self, expected: str, notes: tuple[Note, ...] = (), help: str | None = None) -> ParseError:
-        """The fault "expected .., found .." at the current token."""
+    def unexpected(
+        self, expected: str, notes: tuple[Note, ...] = (), help: str | None = None, here: bool = False
+    ) -> ParseError:
+        """The fault "expected .., found .." at the current token.
+
+        Where that begins a line, what is missing is missing at the end of the line before, and is marked there, unless
+        the token itself is what is wrong (`here`).
+        """
         token = self.token
         span = self.span_of(token)
-        if token.kind == "end" and self.index:
+        if self.index and (token.kind == "end" or (self.begins_line() and not here)):
             last = self.tokens[self.index - 1].end
             span = Span(self.source, last, last)
         if help is None:
@@ -159,9 +167,13 @@ class Cursor:
         return height + 1
 
     @contextmanager
-    def recovering(self, resume: Callable[[], None]) -> Iterator[None]:
-        """Reports a fault raised inside, once, and calls `resume` to find the place to go on from."""
-        nesting = self.nesting
+    def recovering(self, resume: Callable[[int], None]) -> Iterator[None]:
+        """Reports a fault raised inside, once, and calls `resume` to find the place to go on from.
+
+        `resume` is told the index of the first token inside. If the fault is at that token, it must pass it or end
+        what it is in.
+        """
+        nesting, index = self.nesting, self.index
         try:
             yield
         except ParseError as fault:
@@ -174,7 +186,7 @@ class Cursor:
                 self.token = self.tokens[self.index]
                 self.token.suspect = True
             else:
-                resume()
+                resume(index)
 
     def attempt(self, parse: Callable[[], T]) -> T | None:
         """What `parse` returns, or None and the cursor back where it was if it meets a fault."""
@@ -187,17 +199,16 @@ class Cursor:
             del self.faults[faults:]
             return None
 
-    def skip_brackets(self) -> None:
-        """Takes one token, or all to its closing bracket if it opens one."""
-        closers: list[str] = []
-        while True:
-            kind = self.next().kind
-            if kind in CLOSERS:
-                closers.append(CLOSERS[kind])
-            elif closers and kind == closers[-1]:
-                closers.pop()
-            if not closers or self.at("end"):
-                return
+    def resync(self, begun: int, stops: Callable[[list[str]], bool]) -> None:
+        """Skips from a fault to where `stops` says so; the token at `begun`, which began it all, never stops.
+
+        `stops` is told what would close the brackets that were opened since `begun`.
+        """
+        due: list[str] = []
+        for token in self.tokens[begun : self.index]:
+            _track(due, token.kind)
+        while not self.at("end") and not (self.index > begun and stops(due)):
+            _track(due, self.next().kind)
 
     # Lists
 
@@ -262,6 +273,15 @@ def describe(token: Token) -> str:
     if token.kind in RESERVED:
         return f"the reserved word `{text}`"
     return f"`{text}`"
+
+
+def _track(due: list[str], kind: str) -> None:
+    """Follows a token in the stack of the closing brackets that are due."""
+    if kind in CLOSERS:
+        due.append(CLOSERS[kind])
+    elif kind in due:
+        while due.pop() != kind:
+            pass
 
 
 def _is_doc(comment: str) -> bool:

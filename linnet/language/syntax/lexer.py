@@ -43,7 +43,7 @@ _TOKEN = re.compile(
     r"|(?P<line_comment>//[^\n]*)"
     r"|(?P<block_comment>/\*)"
     r"|(?P<number>(?P<float>[0-9][0-9_]*(?:\.[0-9][0-9_]*(?:[eE][+-]?[0-9][0-9_]*)?|[eE][+-]?[0-9][0-9_]*))\w*|[0-9]\w*)"
-    r'|(?P<string>"(?:[^"\\\n]|\\[^\n])*(?P<closed>")?)'
+    r'|(?P<string>"(?:[^"\\\n]|\\[^\n])*(?:(?P<closed>")|\\?))'
     rf"|(?P<punctuation>{'|'.join(re.escape(mark) for mark in PUNCTUATION)})"
     r"|(?P<quoted>'[^'\n]*')"
     r"|(?P<hash>\#[^\n]*)"
@@ -199,7 +199,7 @@ class _Lexer:
             value.append(content[last : escape.start()])
             last = escape.end()
             replacement = ESCAPES.get(escape[1])
-            if replacement is None:
+            if replacement is None and closed:
                 at = start + 1 + escape.start()
                 known = ", ".join(f"`\\{name}`" for name in ESCAPES)
                 message = f"`\\{_visible(escape[1])}` is not an escape"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from linnet.language.diagnostics import Note
 from linnet.language.source import Span
 from linnet.language.syntax.cursor import Cursor
-from linnet.language.syntax.lexer import RESERVED, Token
+from linnet.language.syntax.lexer import KEYWORDS, RESERVED, Token
 from linnet.language.syntax.tree import (
     Axis,
     BinaryExpr,
@@ -366,7 +365,13 @@ class ExpressionParser(Cursor):
 
     def index_name(self) -> Name | PackAxis:
         """index = NAME | "*" NAME"""
-        return self.pack() if self.at("*") else self.name("an index")
+        if self.at("*"):
+            return self.pack()
+        self.height = 1
+        if not self.at("name", *KEYWORDS, *RESERVED):
+            help = "indices are new names here, as in `let y[i, j] = ..` and `sum[k] ..`"
+            raise self.unexpected("the name of an index", help=help)
+        return self.name("an index")
 
     # Axes and generic arguments
 
@@ -425,7 +430,7 @@ class ExpressionParser(Cursor):
                 "=", "=", token.start + 1, token.end, token.comments, None, token.suspect
             )
             return
-        notes = (Note("the list begins here", self.span_of(opener)),) if opener is not None else ()
+        notes = (self.opens_here(opener),) if opener is not None else ()
         if not self.at(">"):
             raise self.unexpected("`,` or `>` in the generic arguments", notes)
         self.next()

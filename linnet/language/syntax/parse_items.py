@@ -5,7 +5,7 @@ from __future__ import annotations
 from linnet.language.source import Span
 from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS
 from linnet.language.syntax.lexer import Token
-from linnet.language.syntax.parse_statements import StatementParser
+from linnet.language.syntax.parse_statements import DECLARATIONS, StatementParser
 from linnet.language.syntax.tree import (
     AliasItem,
     BlockItem,
@@ -57,26 +57,14 @@ class ItemParser(StatementParser):
         span = self.since(start)
         return Module(span, self.source, path, doc, tuple(uses), tuple(items), tuple(self.comments))
 
-    def next_item(self) -> None:
-        """Skips to where an item may begin."""
-        while not self.at("end"):
-            if self.token.kind in ITEM_WORDS and self.begins_line() and self.column(self.token) == 0:
-                return
-            if self.at("{"):
-                self.skip_to_item_or_close()
-            elif self.token.kind in ITEM_WORDS and self.begins_line():
-                return
-            else:
-                self.next()
+    def next_item(self, begun: int) -> None:
+        """Skips to where an item may begin: at an item's first word, at the margin or outside brackets."""
 
-    def skip_to_item_or_close(self) -> None:
-        """Skips a braced group, or what of it stands before an item at the left margin."""
-        depth = 0
-        while not self.at("end"):
-            kind = self.next().kind
-            depth += (kind == "{") - (kind == "}")
-            if depth == 0 or (self.token.kind in ITEM_WORDS and self.column(self.token) == 0):
-                return
+        def stops(due: list[str]) -> bool:
+            begins_item = self.token.kind in ITEM_WORDS and self.begins_line()
+            return begins_item and (not due or self.column(self.token) == 0)
+
+        self.resync(begun, stops)
 
     def path(self, what: str) -> tuple[Name, ...]:
         """path = NAME { "." NAME }"""
@@ -150,17 +138,17 @@ class ItemParser(StatementParser):
             return None
         if public and kind == "use":
             help = "imports are not passed on: callers import from the module itself"
-            raise self.unexpected("an item after `pub`", help=help)
+            raise self.unexpected("an item after `pub`", help=help, here=True)
         if kind == "module":
-            raise self.unexpected("an item", help="a file holds one module, named at its start")
+            raise self.unexpected("an item", help="a file holds one module, named at its start", here=True)
         if kind == "}":
-            raise self.unexpected("an item", help="this `}` closes nothing: it may be one too many")
+            raise self.unexpected("an item", help="this `}` closes nothing: it may be one too many", here=True)
         if kind in _MEMBERS:
-            raise self.unexpected("an item", help=f"a `{kind}` is declared inside a block")
+            raise self.unexpected("an item", help=f"a `{kind}` is declared inside a block", here=True)
         if kind in ("let", "var"):
-            raise self.unexpected("an item", help="a value of a module is a `const`")
+            raise self.unexpected("an item", help="a value of a module is a `const`", here=True)
         raise self.unexpected(
-            "an item after `pub`" if public else "an item (`fn`, `op`, `entry`, `block`, `const`, ..)"
+            "an item after `pub`" if public else "an item (`fn`, `op`, `entry`, `block`, `const`, ..)", here=True
         )
 
     def refused_item(self) -> None:
@@ -176,7 +164,9 @@ class ItemParser(StatementParser):
         margin = self.column(token) if self.begins_line(token) else 0
         while not self.at("end"):
             if self.at("{"):
-                self.skip_brackets()
+                begun = self.index
+                self.next()
+                self.resync(begun, lambda due: not due)
                 return
             if self.token.kind in ITEM_WORDS and self.begins_line() and self.column(self.token) <= margin:
                 return
@@ -233,25 +223,46 @@ class ItemParser(StatementParser):
             raise self.unexpected("`,` or `}` after the variant", help="a variant carries no values")
         return name
 
-    def function(self, start: Token, public: bool, doc: str | None) -> FunctionItem:
-        """function = ( "fn" | "op" | "entry" ) NAME generics parameters "->" type where clauses body clauses"""
+    def function(self, start: Token, public: bool, doc: str | None) -> FunctionItem | None:
+        """function = signature clauses body clauses
+
+        None where the signature cannot be read; the body is read all the same, for what is wrong in it.
+        """
         kind = self.next().kind
+        item: FunctionItem | None = None
+        with self.recovering(lambda _: self.skip_header(start)):
+            item = self.signature(start, kind, public, doc)
+            self.clauses(start)
+            if not self.at("{"):
+                raise self.unexpected(f"`{{` to open the body of `{item.name.text}`")
+        if not self.at("{"):
+            return None
+        body = self.body(f"the body of `{item.name.text}`" if item is not None else "the body", start)
+        self.clauses(start)
+        if item is not None:
+            item.body = body
+            item.span = self.since(start.start)
+        return item
+
+    def signature(self, start: Token, kind: str, public: bool, doc: str | None) -> FunctionItem:
+        """signature = [ "pub" ] ( "fn" | "op" | "entry" ) NAME generics "(" parameters ")" "->" type where"""
         name = self.name({"fn": "a function", "op": "an op", "entry": "an entry"}[kind])
         generics = self.generics()
         opener = self.expect("(", f"to open the parameters of `{name.text}`")
-        parameters = self.comma_list(")", self.parameter)
+        parameters = tuple(self.comma_list(")", self.parameter))
         self.close(")", opener, "the parameters")
         self.expect("->", f"and the type that `{name.text}` returns")
         result = self.type()
         where = self.where()
-        signature = self.since(start.start)
-        self.clauses(start)
-        if not self.at("{"):
-            raise self.unexpected(f"`{{` to open the body of `{name.text}`")
-        body = self.body(f"the body of `{name.text}`", start)
-        self.clauses(start)
         span = self.since(start.start)
-        return FunctionItem(span, name, public, doc, kind, generics, tuple(parameters), result, where, body, signature)
+        return FunctionItem(span, name, public, doc, kind, generics, parameters, result, where, (), span)
+
+    def skip_header(self, start: Token) -> None:
+        """Skips to the `{` after a header that cannot be read, or to the next declaration."""
+        while not self.at("end", "{", "}"):
+            if self.token is not start and self.token.kind in DECLARATIONS and self.begins_line():
+                return
+            self.next()
 
     def parameter(self) -> Parameter:
         """parameter = NAME ":" type [ "=" expression ]"""
@@ -281,54 +292,58 @@ class ItemParser(StatementParser):
             else:
                 return
 
-    def block(self, start: Token, public: bool, doc: str | None) -> BlockItem:
-        """block = "block" NAME generics where "{" { member | [ "pub" ] function } "}" """
+    def block(self, start: Token, public: bool, doc: str | None) -> BlockItem | None:
+        """block = [ "pub" ] "block" NAME generics where "{" { member | function } "}"
+
+        None where what stands before the braces cannot be read; the members are read all the same.
+        """
         self.next()
-        name = self.name("a block")
-        generics = self.generics()
-        where = self.where()
-        what = f"the block `{name.text}`"
-        opener = self.expect("{", f"to open {what}")
+        item: BlockItem | None = None
+        with self.recovering(lambda _: self.skip_header(start)):
+            name = self.name("a block")
+            generics = self.generics()
+            where = self.where()
+            if not self.at("{"):
+                raise self.unexpected(f"`{{` to open the block `{name.text}`")
+            item = BlockItem(self.since(start.start), name, public, doc, generics, where, (), ())
+        if not self.at("{"):
+            return None
+        opener = self.next()
+        what = f"the block `{item.name.text}`" if item is not None else "the block"
         members: list[Member] = []
         methods: list[FunctionItem] = []
         ended = False
 
-        def resume() -> None:
+        def resume(begun: int) -> None:
             nonlocal ended
-            ended = self.next_member(start)
+            ended = self.next_member(start, begun)
 
         while not ended and not self.at("}"):
             if self.semicolon():
                 continue
             with self.recovering(resume):
-                if self.at("end"):
-                    self.close("}", opener, what)
+                self.check_unclosed(opener, what, start)
                 member = self.member(what)
                 if isinstance(member, Member):
                     members.append(member)
-                else:
+                elif member is not None:
                     methods.append(member)
         if not ended:
             self.next()
-        span = self.since(start.start)
-        return BlockItem(span, name, public, doc, generics, where, tuple(members), tuple(methods))
+        if item is not None:
+            item.members, item.methods = tuple(members), tuple(methods)
+            item.span = self.since(start.start)
+        return item
 
-    def next_member(self, owner: Token) -> bool:
+    def next_member(self, owner: Token, begun: int) -> bool:
         """Skips to where a member may begin or the block ends; True if it ended without its `}`."""
-        while not self.at("end", "}", ";"):
-            word = self.token.kind in MEMBER_WORDS or self.token.kind in ITEM_WORDS
-            if word and self.begins_line():
-                if self.column(self.token) <= self.column(owner):
-                    return True
-                if self.token.kind in MEMBER_WORDS:
-                    return False
-            if self.at("{"):
-                self.skip_brackets()
-            else:
-                self.next()
-        return self.at("end")
 
-    def member(self, what: str) -> Member | FunctionItem:
+        def stops(due: list[str]) -> bool:
+            return (self.token.kind in MEMBER_WORDS and self.begins_line()) or (not due and self.at(";"))
+
+        return self.resync_or_end(owner, begun, stops)
+
+    def member(self, what: str) -> Member | FunctionItem | None:
         """member = ( "param" | "buffer" | "state" | "sub" ) NAME ":" type [ "=" expression ]"""
         doc = self.doc()
         start = self.token
@@ -337,10 +352,10 @@ class ItemParser(StatementParser):
         if kind in ("fn", "entry"):
             return self.function(start, public, doc)
         if kind == "op":
-            raise self.unexpected("a member", help="an op belongs to a module: declare it outside the block")
+            raise self.unexpected("a member", help="an op belongs to a module: declare it outside the block", here=True)
         if kind not in _MEMBERS:
             help = f"a `{kind}` belongs to a module: declare it outside the block" if kind in ITEM_WORDS else None
-            raise self.unexpected(f"a member or `}}` to close {what}", help=help)
+            raise self.unexpected(f"a member or `}}` to close {what}", help=help, here=True)
         if public:
             help = "every member can be read from outside; only methods are `pub`"
             self.error("E1101", f"a `{kind}` cannot be `pub`", self.span_of(start), help)

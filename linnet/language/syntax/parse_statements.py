@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from linnet.language.source import Span
 from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS
 from linnet.language.syntax.lexer import Token
@@ -20,11 +22,13 @@ from linnet.language.syntax.tree import (
     YieldStmt,
 )
 
-_DECLARATIONS = ITEM_WORDS | MEMBER_WORDS
+DECLARATIONS = ITEM_WORDS | MEMBER_WORDS
 
 
 class StatementParser(TypeParser):
     semicolon_reported = False
+    unclosed_at = -1
+    """The token before which something ended without its `}`."""
 
     def body(self, what: str, owner: Token) -> tuple[Stmt, ...]:
         """body = "{" { statement } "}"
@@ -36,16 +40,15 @@ class StatementParser(TypeParser):
         statements: list[Stmt] = []
         ended = False
 
-        def resume() -> None:
+        def resume(begun: int) -> None:
             nonlocal ended
-            ended = self.next_statement(owner)
+            ended = self.next_statement(owner, begun)
 
         while not ended and not self.at("}"):
             if self.semicolon():
                 continue
             with self.recovering(resume):
-                if self.at("end"):
-                    self.close("}", opener, what)
+                self.check_unclosed(opener, what, owner)
                 statement = self.statement(owner)
                 if statement is not None:
                     statements.append(statement)
@@ -64,21 +67,46 @@ class StatementParser(TypeParser):
         self.next()
         return True
 
-    def next_statement(self, owner: Token) -> bool:
+    def check_unclosed(self, opener: Token, what: str, owner: Token) -> None:
+        """The fault that `}` is missing, where it is; unless it is reported already for something inside."""
+        if self.unclosed_at == self.index:
+            self.token.suspect = True
+        if self.at("end") or self.ends_unclosed(owner):
+            self.close("}", opener, what)
+
+    def ends_unclosed(self, owner: Token) -> bool:
+        """Whether a declaration begins here, no further right than `owner`: then a `}` is missing before it."""
+        declares = self.token.kind in DECLARATIONS and self.begins_line()
+        return declares and self.column(self.token) <= self.column(owner)
+
+    def next_statement(self, owner: Token, begun: int) -> bool:
         """Skips to where a statement may begin or the body ends; True if it ended without its `}`."""
-        while not self.at("end", "}", ";"):
-            kind, begins_line = self.token.kind, self.begins_line()
-            if kind in _DECLARATIONS and begins_line and self.column(self.token) <= self.column(owner):
-                return True
-            if kind in STATEMENT_WORDS and (begins_line or kind not in ("if", "match", "for")):
+
+        def stops(due: list[str]) -> bool:
+            kind = self.token.kind
+            if kind in STATEMENT_WORDS:
+                # Inside braces it may belong to a loop in what cannot be read, unless it stands no further right.
+                outside = self.begins_line() and self.column(self.token) <= self.column(self.tokens[begun])
+                return "}" not in due or outside
+            if due:
                 return False
-            if kind == "name" and self.peek().kind == "=" and begins_line:
-                return False
-            if self.at("{"):
-                self.skip_brackets()
-            else:
-                self.next()
-        return self.at("end")
+            names = kind == "name" and self.peek().kind == "="
+            return kind == ";" or ((names or kind in ("for", "if", "match")) and self.begins_line())
+
+        return self.resync_or_end(owner, begun, stops)
+
+    def resync_or_end(self, owner: Token, begun: int, stops: Callable[[list[str]], bool]) -> bool:
+        """`resync`, no further than the `}` of what `owner` began, or to where it ends without one: then True."""
+
+        def stops_or_ends(due: list[str]) -> bool:
+            return (self.at("}") and "}" not in due) or self.ends_unclosed(owner) or stops(due)
+
+        if not self.ends_unclosed(owner):
+            self.resync(begun, stops_or_ends)
+        if self.at("end") or self.ends_unclosed(owner):
+            self.unclosed_at = self.index
+            return True
+        return False
 
     def statement(self, owner: Token) -> Stmt | None:
         """statement = let | var | assignment | return | yield | static_for | while | for"""
@@ -93,6 +121,8 @@ class StatementParser(TypeParser):
             return AssignStmt(self.since(token.start), name, value)
         if kind in ("return", "yield"):
             self.next()
+            if self.at("}"):
+                raise self.unexpected(f"a value after `{kind}`")
             value = self.expression()
             return (ReturnStmt if kind == "return" else YieldStmt)(self.since(token.start), value)
         if kind == "static":
@@ -112,9 +142,9 @@ class StatementParser(TypeParser):
         if kind in ("if", "match"):
             article = "an" if kind == "if" else "a"
             help = f"{article} `{kind}` is an expression: write `let x = {kind} ..` or `x = {kind} ..`"
-            raise self.unexpected("a statement or `}`", help=help)
+            raise self.unexpected("a statement or `}`", help=help, here=True)
         local = "a local constant is written `let`" if kind == "const" else None
-        raise self.unexpected("a statement or `}`", help=local)
+        raise self.unexpected("a statement or `}`", help=local, here=True)
 
     def let(self, owner: Token) -> Stmt:
         """let = ( "let" | "var" ) ( NAME [ ":" type ] | "(" names ")" | NAME indices ) "=" ( expression | for )"""

@@ -24,10 +24,11 @@ class TypeParser(ExpressionParser):
         self.deeper()
         start = self.token.start
         node = self.plain_type()
-        while self.accept("?"):
+        if self.accept("?"):
             node = OptionalTypeNode(self.since(start), node)
-            if self.at("?"):
-                raise self.unexpected("no second `?`", help="an optional holds a value or `none`; one `?` says it")
+        while extra := self.accept("?"):
+            help = "it holds a value or `none`, and one `?` says so"
+            self.error("E1101", "an optional cannot be made optional again", self.span_of(extra), help)
         self.nesting -= 1
         return node
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from linnet.language.program.checked import Program
     from linnet.registry.bindings import Bindings
     from linnet.registry.card import Card
-    from linnet.registry.report import CheckReport
+    from linnet.registry.match import Match
+    from linnet.registry.report import CheckReport, Section
     from linnet.runner.torch.module import Model
     from linnet.runner.torch.weights import WeightSource
 
@@ -102,7 +103,8 @@ def load(
         return load_model(bound, None, **settings)
     given = Path(weights).expanduser() if weights is not None else None
     files = fetch_weights(package.folder, card, given, offline=offline)
-    source = _weight_source(card, files, stored, bindings, shrunk=bool(generics))
+    match = _matched(card, files, stored, bindings, shrunk=bool(generics))
+    source = _weight_source(match, files)
     return load_model(bound, source, convert=dtype is not None, **settings)
 
 
@@ -110,25 +112,29 @@ def check(
     package: str | os.PathLike[str],
     *,
     hub: bool = True,
-    smoke: str = "small",
+    smoke: str | None = None,
     weights: str | os.PathLike[str] | None = None,
     strict: bool = False,
 ) -> CheckReport:
     """The check of a package, named as for `load`: the registry's static part, then the runner's smoke test.
 
     `smoke` is "none", "meta" (the card's entry at full size, shapes only), "small" (that, and every entry at small
-    generics with seeded random weights) or "full" (that, and the card's entry with the real weights, which must be on
-    this machine). With `hub` the headers of weights that are not here are read from the Hub. What is wrong with the
-    package is in the report; RegistryError is raised where there is no package, NestError for an unknown `smoke`.
+    generics with seeded random weights), "full" (that, and the card's entry with the real weights, which must be on
+    this machine) or None: "full" where the weights are here, else "small". With `hub` the headers of weights that are
+    not here are read from the Hub. What is wrong with the package is in the report; RegistryError is raised where there
+    is no package, NestError for an unknown `smoke`.
     """
-    if smoke not in SMOKES:
+    if smoke is not None and smoke not in SMOKES:
         raise NestError(f"smoke={smoke!r} is not known; write one of {', '.join(SMOKES)}")
     from linnet.registry.check import check_package
     from linnet.registry.locate import find_package
 
     located = find_package(package)
     given = Path(weights).expanduser() if weights is not None else None
-    return check_package(located, hub=hub, strict=strict, weights=given)
+    report = check_package(located, hub=hub, strict=strict, weights=given)
+    if smoke == "none":
+        return report
+    return report.with_section(_smoke_section(report, located.folder, smoke, given))
 
 
 def index(nests: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -226,20 +232,76 @@ def _device(device: str | torch.device | None) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _weight_source(
-    card: Card, files: Mapping[str, Path], stored: BoundProgram, bindings: Bindings, *, shrunk: bool
-) -> WeightSource:
-    """Where each parameter's tensor lies, once headers and manifest agree. Raises RegistryError where they do not."""
+def _matched(card: Card, files: Mapping[str, Path], stored: BoundProgram, bindings: Bindings, *, shrunk: bool) -> Match:
+    """The tensor of each parameter. Raises RegistryError where headers and manifest do not agree."""
     from linnet.registry.errors import RegistryError
     from linnet.registry.headers import join_headers, read_headers
     from linnet.registry.match import match_weights
-    from linnet.runner.torch.weights import TensorLocation, WeightSource
 
     table = join_headers(read_headers(files))
     resolved = bindings.resolve(stored.manifest, shrunk=shrunk)
     match = match_weights(stored.manifest, resolved, table, card.weights.unused)
     if match.problems:
         raise RegistryError(match.problems)
+    return match
+
+
+def _weight_source(match: Match, files: Mapping[str, Path]) -> WeightSource:
+    """A match in the runner's terms: where on this machine each parameter's tensor lies."""
+    from linnet.runner.torch.weights import TensorLocation, WeightSource
+
     found = match.tensors
     places = {info.name: TensorLocation(files[info.file], info.name, info.dtype, info.shape) for info in found.values()}
     return WeightSource({path: info.name for path, info in found.items()}, places)
+
+
+def _smoke_section(report: CheckReport, package: Path, level: str | None, weights: Path | None) -> Section:
+    """The runner's smoke test of a package whose static part has gone far enough, as a section of its report."""
+    from linnet.registry.bindings import read_bindings
+    from linnet.registry.errors import Problem, RegistryError
+    from linnet.registry.fetch import verify_digests
+    from linnet.registry.report import counted, make_section, skipped
+    from linnet.registry.weights import locate_weights
+    from linnet.runner.smoke import smoke
+
+    card, bound, match = report.card, report.bound, report.match
+    if card is None or bound is None or report.section("generics").status == "error":
+        return skipped("smoke", "there is no program to run")
+    source = None
+    try:
+        bindings = read_bindings(package, card).resolve(bound.manifest)
+        located = locate_weights(package, card, weights)
+        if level in (None, "full") and match is not None and not match.problems and not located.remote:
+            verify_digests(card, located.local)
+            source = _weight_source(match, located.local)
+    except RegistryError as error:
+        # The static part has reported all but the digests, which only matter to who reads the bytes.
+        digests = [problem for problem in error.problems if problem.kind == "weights.sha256"]
+        if digests:
+            return make_section("smoke", "the weights are not those of the card", digests)
+        return skipped("smoke", "the bindings or the weights have problems")
+    if level == "full" and source is None:
+        message = f"The real weights of {card.model.name} cannot be run: they are not all on this machine."
+        help = "Name a folder that holds them with --weights, or run with --smoke small."
+        return make_section("smoke", "no weights to run", [Problem("smoke.weights", "weights.files", message, help)])
+    chosen = level or ("full" if source is not None else "small")
+    optional = {entry.path for entry in bound.manifest.entries if entry.optional}
+    present = match.present if match is not None else bindings.written & optional
+    outcome = smoke(bound, card.source.entry, card.check, level=chosen, present=present, weights=source)
+    problems = [
+        Problem(
+            f"smoke.{failure.stage}",
+            f"{failure.entry} ({failure.stage})",
+            f"{failure.message.rstrip('.')}.",
+            "Correct the entry's source, or the card's [check] and [generics].",
+        )
+        for failure in outcome.failures()
+    ]
+    stages = dict.fromkeys(item.stage for item in outcome.outcomes)
+    counts = (sum(item.stage == stage for item in outcome.outcomes) for stage in stages)
+    seconds = sum(item.seconds for item in outcome.outcomes)
+    ran = ", ".join(
+        f"{stage} {counted(count, 'entry').replace('entrys', 'entries')}"
+        for stage, count in zip(stages, counts, strict=True)
+    )
+    return make_section("smoke", f"{ran}, {seconds:.1f} s", problems)

@@ -26,9 +26,8 @@ MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("err
 @click.option(
     "--smoke",
     type=click.Choice(["none", "meta", "small", "full"]),
-    default="small",
-    show_default=True,
-    help="How much is run: nothing, shapes at full size, every entry at small generics, the real weights.",
+    help="How much is run: nothing; shapes at full size; also every entry at small generics; also the real weights. "
+    "By default small, and full where the weights are on this machine.",
 )
 @click.option(
     "--weights",
@@ -41,7 +40,7 @@ MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("err
 def command(
     packages: tuple[str, ...],
     no_hub: bool,
-    smoke: str,
+    smoke: str | None,
     weights: Path | None,
     strict: bool,
     as_json: bool,

@@ -180,6 +180,8 @@ def test_load_tells_the_failures_of_the_hub_apart(hub: Any, monkeypatch: pytest.
     with pytest.raises(HubError, match="not on this machine"):
         nest.load(f"owner/tiny@{COMMIT}", offline=True)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    # The Hub's client waits between its attempts.
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     with pytest.raises(HubError, match="No connection"):
         nest.load(f"owner/tiny@{COMMIT}")
 

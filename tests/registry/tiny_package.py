@@ -38,7 +38,7 @@ pub block Model<N: Dim, T: Float = f32> where N > 0 {
     /// The input times the weight.
     pub entry forward<B: Dim>(x: Tensor[B, N; T]) -> Tensor[B, N; T] {
         let y[b, o] = sum[i] x[b, i] * weight[o, i]
-        return y
+        return match bias { some(b) => y + b  none => y }
     }
 }
 """

@@ -33,14 +33,18 @@ class Anchors:
 
     def __init__(self, *reserved: str) -> None:
         self._taken = set(reserved)
+        # How often each id was wished for, so that ten thousand equal headings cost no search.
+        self._wishes: dict[str, int] = {}
 
     def claim(self, wanted: str) -> str:
         """`wanted`, or the first numbered variant that is free."""
-        anchor, number = wanted, 1
+        number = self._wishes.get(wanted, 1)
+        anchor = wanted if number == 1 else f"{wanted}-{number}"
         while anchor in self._taken:
             number += 1
             anchor = f"{wanted}-{number}"
         self._taken.add(anchor)
+        self._wishes[wanted] = number
         return anchor
 
 

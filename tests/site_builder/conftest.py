@@ -6,12 +6,14 @@ import hashlib
 import os
 import shutil
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
+from linnet.registry.index import build_index
 from linnet.site_builder.build import SiteReport, build_site
 from linnet.site_builder.collect import PackageSource
 
@@ -141,6 +143,14 @@ def build(tmp_path: Path) -> Callable[..., SiteReport]:
     return run
 
 
+@pytest.fixture(scope="session")
+def shipped(root: Path, tmp_path_factory: pytest.TempPathFactory) -> SiteReport:
+    """The site of the packages that ship here."""
+    records = build_index(root / "nests")["packages"]
+    sources = [PackageSource(root / "nests" / record["name"], record) for record in records]
+    return build_site(sources, tmp_path_factory.mktemp("shipped") / "site")
+
+
 def required_tool(*names: str) -> str:
     """The first of these programs on this machine; skips without one, fails where LINNET_REQUIRE_BROWSER=1 (in CI)."""
     found = next(filter(None, map(shutil.which, names)), None)
@@ -153,9 +163,18 @@ def required_tool(*names: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def chromium() -> str:
-    """The path of Chromium."""
-    return required_tool("chromium", "chromium-browser", "google-chrome")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium."""
+    chromium = required_tool("chromium", "chromium-browser", "google-chrome")
+    # No sandbox, since CI runs as root; the rest keeps the browser from the network.
+    arguments = (
+        "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+        "--disable-component-update --disable-sync"
+    ).split()
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=arguments)
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="session")

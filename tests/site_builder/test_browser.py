@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from linnet.site_builder.build import SiteReport, build_site
 from linnet.site_builder.collect import PackageSource
 
 pytestmark = pytest.mark.browser
 
-# No sandbox, since CI runs as root; the rest keeps the browser from the network.
-ARGUMENTS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
 WIDTHS = {1280: 900, 390: 844}
 LONG = "x" * 400
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -41,7 +41,10 @@ def validate(java: str, pages: list[Path]) -> list[str]:
 
 
 def test_pages_are_valid_html(
-    java: str, make_package: Callable[..., PackageSource], build: Callable[..., SiteReport]
+    java: str,
+    make_package: Callable[..., PackageSource],
+    build: Callable[..., SiteReport],
+    shipped: SiteReport,
 ) -> None:
     hostile = make_package(
         "hostile-wren",
@@ -53,7 +56,8 @@ def test_pages_are_valid_html(
         },
     )
     report = build(make_package(), hostile)
-    pages = [report.output / path for path, _ in report.pages] + [report.output / "static/icon.svg"]
+    pages = [site.output / path for site in (report, shipped) for path, _ in site.pages]
+    pages.append(report.output / "static/icon.svg")
     assert validate(java, pages) == []
 
 

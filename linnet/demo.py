@@ -31,9 +31,9 @@ class DemoResult:
     def lines(self) -> Iterator[str]:
         """What the demonstration computed, for people."""
         width = max(map(len, self.sentences))
-        yield f"{'cosine similarity':{width}}  " + "  ".join(f"{i + 1:>5}" for i in range(len(self.sentences)))
-        for i, (sentence, row) in enumerate(zip(self.sentences, self.similarity, strict=True)):
-            yield f"{sentence:{width}}  " + "  ".join(f"{value:5.2f}" for value in row) + f"   {i + 1}"
+        yield f"{'Cosine similarity':{width + 2}}" + "".join(f"{i:7}" for i in range(1, len(self.sentences) + 1))
+        for i, (sentence, row) in enumerate(zip(self.sentences, self.similarity, strict=True), 1):
+            yield f"{i} {sentence:{width}}" + "".join(f"{value:7.2f}" for value in row)
         yield f"\nThe index: {self.index}\nThe pages: {self.page.as_uri()}"
 
 
@@ -43,6 +43,7 @@ def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResul
     from linnet.cli.checkpoint import fetch_checkpoint
     from linnet.registry.index import build_index, write_index
     from linnet.registry.locate import package_folders
+    from linnet.registry.package import human_size
     from linnet.site_builder.build import build_site
     from linnet.site_builder.collect import PackageSource
 
@@ -53,7 +54,8 @@ def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResul
         report = nest.check(folder, hub=False, smoke="full" if weights else "small", weights=weights)
         if not report.ok:
             raise DemoError(f"{folder} has problems; `nest check --no-hub {folder}` shows them")
-        say(f"Checked {folder.name}: " + "; ".join(f"{s.name} {s.status}" for s in report.sections))
+        told = "; ".join(f"{name}: {report.section(name).summary}" for name in ("weights", "smoke"))
+        say(f"Checked {folder.name}. {told}")
     output.mkdir(parents=True, exist_ok=True)
     index = build_index(nests)
     write_index(index, output / "index.json")
@@ -63,7 +65,7 @@ def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResul
         raise DemoError(f"The site has broken links: {'; '.join(map(str, site.problems))}")
     say(f"Built the index of {len(records)} packages and {len(site.pages)} pages")
     model = nest.load(nests / MODEL, weights=checkpoint, device="cpu")
-    say(f"Loaded {MODEL}: {model.weights_report}")
+    say(f"Loaded {MODEL}: {human_size(model.weights_report.mapped)} mapped from {checkpoint / 'model.safetensors'}")
     similarity = similarities(model, checkpoint / "tokenizer.json", SENTENCES)
     return DemoResult(output / "index.json", site.output / "index.html", SENTENCES, similarity)
 

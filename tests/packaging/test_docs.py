@@ -61,7 +61,8 @@ def test_command_and_options_are_documented(
 
 def test_no_command_is_documented_that_is_not_there(command_sections: dict[str, str]) -> None:
     documented = {name for name in command_sections if name.startswith(("nest ", "linnet "))}
-    assert documented == {name for name, _ in ALL_COMMANDS}
+    # The group, whose own section says what it is short for.
+    assert documented - {"nest index"} == {name for name, _ in ALL_COMMANDS}
 
 
 def test_no_option_is_documented_that_is_not_there(command_sections: dict[str, str]) -> None:

@@ -22,7 +22,7 @@ DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf1
 @cache
 def _program(uses: str, entry: str, dtype: str, members: str, generics: tuple[tuple[str, int], ...]) -> BoundProgram:
     names = "".join(f"{name}: Dim, " for name, _ in generics)
-    text = f"module harness\n{uses}\npub block Root<{names}T: Float> {{\n{members}\npub entry run{entry}\n}}\n"
+    text = f"module harness\n{uses}\npub block Root<{names}T: Float> {{\n    {members}\n    pub entry run{entry}\n}}\n"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "harness.linnet"
         path.write_text(text)

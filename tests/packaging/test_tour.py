@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from linnet.language.check import load
+from linnet.language.diagnostics import render
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -80,3 +81,13 @@ def test_the_tour_comes_true(follow: list[str], root: Path, tmp_path: Path) -> N
     assert "tensor([[" in printed
     run(*nest, "site", "build", "--nests", "nests", "-o", "site")
     assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_the_diagnostic_that_the_guide_shows_is_the_real_one(
+    follow: list[str], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path / "nests" / "two-layers")
+    source = Path("src/lib.linnet")
+    source.write_text(source.read_text().replace("down: Linear<Hidden, In, T>", "down: Linear<Hidden, Hidden, T>"))
+    (shown,) = [text for kind, text in FENCE.findall((root / "docs" / "diagnostics.md").read_text()) if kind == "text"]
+    assert [render(item) + "\n" for item in load(source).diagnostics] == [shown]

@@ -8,10 +8,12 @@ value cannot matter (`0 * (H // N)`), so a Dim may be defined for more values th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import gcd
+
+from linnet.language.check.dim_text import sum_text
 
 # Guards against sources that would make the checker hang; each is far above what a model needs.
 MAX_BITS = 256
@@ -280,7 +282,7 @@ class Dim:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = _sum_text(self._terms.values())
+            self._text = sum_text(self._terms.values())
         return self._text
 
     def __repr__(self) -> str:
@@ -346,66 +348,6 @@ def _evaluate(atom: Operation, values: Mapping[str, int]) -> int:
     if right <= 0:
         raise DimError(f"`{_atom(atom)}` divides by {right}; a divisor must be positive")
     return left // right if atom.op == "/" else left % right
-
-
-def _sum_text(terms: Iterable[Term]) -> str:
-    # As a person writes it: what is added before what is taken away, symbols before a number.
-    ordered = sorted(terms, key=lambda term: (not term[1], term[0] < 0))
-    if len(ordered) > 1 and ordered[0][0] < 0:
-        ordered.sort(key=lambda term: term[0] < 0)
-    text = ""
-    for coefficient, factors in ordered:
-        product = _product_text(abs(coefficient), factors)
-        if not text:
-            text = product if coefficient > 0 else f"-{product}"
-        else:
-            text += f" + {product}" if coefficient > 0 else f" - {product}"
-    return text or "0"
-
-
-def _product_text(coefficient: int, factors: tuple[Atom, ...]) -> str:
-    parts = [str(coefficient)] if coefficient != 1 or not factors else []
-    for atom in factors:
-        text = _atom_text(atom)
-        # `/` binds like `*` and to the left, so only a quotient that comes first may stand bare.
-        grouped = not isinstance(atom, str) and atom.op in "/%" and (parts or (atom.op == "%" and len(factors) > 1))
-        parts.append(f"({text})" if grouped else text)
-    return " * ".join(parts)
-
-
-def _atom_text(atom: Atom) -> str:
-    if isinstance(atom, str):
-        return atom
-    if atom.op in ("min", "max"):
-        return f"{atom.op}({atom.left}, {atom.right})"
-    terms = list(atom.left.terms())
-    bare = not terms or (
-        len(terms) == 1 and terms[0][0] > 0 and (atom.op == "/" or terms[0][0] == 1 or not terms[0][1])
-    )
-    if bare and atom.op == "%":
-        bare = _is_simple(atom.left)
-    left = str(atom.left) if bare and not _starts_with_remainder(atom.left) else f"({atom.left})"
-    right = str(atom.right) if _is_simple(atom.right) else f"({atom.right})"
-    return f"{left} {atom.op} {right}"
-
-
-def _is_simple(dim: Dim) -> bool:
-    """Whether its text is one name, one number or one call, and so never needs parentheses."""
-    if (number := dim.constant) is not None:
-        return number >= 0
-    terms = list(dim.terms())
-    if len(terms) != 1 or terms[0][0] != 1 or len(terms[0][1]) != 1:
-        return False
-    atom = terms[0][1][0]
-    return isinstance(atom, str) or atom.op in ("min", "max")
-
-
-def _starts_with_remainder(dim: Dim) -> bool:
-    terms = list(dim.terms())
-    if len(terms) != 1 or len(terms[0][1]) != 1:
-        return False
-    atom = terms[0][1][0]
-    return not isinstance(atom, str) and atom.op == "%"
 
 
 @dataclass(frozen=True, slots=True)

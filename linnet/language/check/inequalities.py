@@ -7,9 +7,9 @@ from math import gcd
 
 from linnet.language.check.polynomials import Frozen, Mono, Poly, add, freeze, quotient_monomial
 
-MAX_COLUMNS = 36
+MAX_COLUMNS = 28
 MAX_ROWS = 60
-MAX_PIVOTS = 40
+MAX_PIVOTS = 24
 MAX_ROUNDS = 3
 # A goal p >= 0 over the integers follows from p > -1; any margin above zero keeps the inequality strict.
 MARGIN = 1 << 20

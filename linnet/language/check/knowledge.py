@@ -33,7 +33,7 @@ MAX_SPLITS = 3
 MAX_FACTS = 48
 MAX_NESTING = 10
 # How many certificates one question may search for.
-MAX_EFFORT = 24
+MAX_EFFORT = 12
 
 
 class Knowledge:

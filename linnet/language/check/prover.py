@@ -7,7 +7,7 @@ holds has a value, so its divisors are positive; a goal is accepted only when ea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations
+from itertools import combinations, islice
 
 from linnet.language.check.dims import Clause, Dim, DimError
 from linnet.language.check.knowledge import MAX_EFFORT, Knowledge
@@ -15,6 +15,8 @@ from linnet.language.check.models import find_models
 from linnet.language.check.polynomials import Poly, add, cancel, common_factor, content, negated, substitute
 
 MAX_ROUNDS = 4
+# How many additions `missing` tries alone, and how many in pairs.
+MAX_CANDIDATES = 10
 
 
 class Facts:
@@ -61,9 +63,9 @@ class Facts:
 
     def missing(self, goal: Clause) -> str:
         """The simplest clauses found that, added to `where`, would prove `goal`; else the goal itself."""
-        candidates = [clause for clause in _candidates(goal) if not self.prove(clause)]
+        candidates = [clause for clause in _candidates(goal) if not self.prove(clause)][:MAX_CANDIDATES]
         for count in (1, 2):
-            for chosen in combinations(candidates, count):
+            for chosen in islice(combinations(candidates, count), MAX_CANDIDATES):
                 if self.extend(chosen).prove(goal):
                     return ", ".join(map(str, chosen))
         return str(goal)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Interval = tuple[int, int]
+# Beyond every integer dtype: no bound at all.
+FREE = 1 << 70
 Memo = dict["Expression", Interval]
 
 
@@ -153,6 +155,11 @@ class Clipped(Expression):
         low = max(args[0][0], self.range[0])
         return low, max(low, min(args[0][1], self.range[1]))
 
+    def require(self, solver: Solver, low: int, high: int) -> None:
+        # What the clipping keeps out needs no narrower input.
+        least = -FREE if self.range[0] >= low else low
+        solver.require(self.args[0], least, FREE if self.range[1] <= high else high)
+
 
 class Wrapped(Expression):
     """Its argument converted to a dtype that may not hold it."""
@@ -270,8 +277,10 @@ class Remainder(Expression):
         return (0 if low >= 0 else -largest), (0 if high <= 0 else largest)
 
     def require(self, solver: Solver, low: int, high: int) -> None:
-        # A remainder is its argument where that is smaller than the divisor; other ways are not looked for.
-        solver.require(self.args[0], max(low, 1 - self.divisor), min(high, self.divisor - 1))
+        # A remainder has its argument's sign and is no larger; other ways to bound it are not looked for.
+        largest = self.divisor - 1
+        least = -FREE if low <= -largest and high >= 0 else max(low, -largest)
+        solver.require(self.args[0], least, FREE if high >= largest and low <= 0 else min(high, largest))
 
 
 class Extremum(Expression):
@@ -292,11 +301,10 @@ class Extremum(Expression):
             a, b = b, a
         if not solver.depends(b):
             least, most = solver.interval(b)
-            free = dtype_interval("i64")
             if self.choose is min and most <= high:
-                high = free[1]
+                high = FREE
             if self.choose is max and least >= low:
-                low = free[0]
+                low = -FREE
             solver.require(a, low, high)
             return
         solver.require(a, low, high)

@@ -12,9 +12,11 @@ from linnet.language.program.unify import bare_name
 
 LAYERS = 2
 VOCABULARY = 32
-# Far above any `where` of a model, low enough to search in a moment.
-LARGEST = 1 << 16
-MAX_TRIES = 1 << 18
+# How far above its start a dimension is looked for: first close by, so that dimensions which limit one another are
+# found together, then as far as any model's `where` asks.
+REACHES = (64, 1024, 1 << 14, 1 << 16)
+# Candidates tried within each reach.
+MAX_TRIES = 1 << 15
 
 
 class SmallGenericsError(Exception):
@@ -32,7 +34,7 @@ def small_generics(owner: CheckedBlock | CheckedFunction, fixed: Mapping[str, in
     starts = _starts(owner) if isinstance(owner, CheckedBlock) else {}
     dims = {decl.name: starts.get(decl.name, 1) for decl in owner.generics if decl.kind == "Dim"}
     known = {name: value for name, value in fixed.items() if isinstance(value, int)}
-    found = _Search(owner, {name: start for name, start in dims.items() if name not in known}, known).run()
+    found = _search(owner, {name: start for name, start in dims.items() if name not in known}, known)
     return {
         decl.name: found[decl.name] if decl.kind == "Dim" else fixed.get(decl.name, _dtype(decl))
         for decl in owner.generics
@@ -64,6 +66,23 @@ def _starts(block: CheckedBlock) -> dict[str, int]:
     return starts
 
 
+def _search(
+    owner: CheckedBlock | CheckedFunction, starts: Mapping[str, int], known: Mapping[str, int]
+) -> dict[str, int]:
+    unbound = {name for clause in owner.where for name in clause.symbols()} - known.keys() - starts.keys()
+    if unbound:
+        names = ", ".join(f"`{name}`" for name in sorted(unbound))
+        raise SmallGenericsError(f"`{owner.name}` depends on {names}; give their values")
+    for clause in owner.where:
+        if clause.symbols() <= known.keys() and not clause.holds(known):
+            raise SmallGenericsError(f"`{clause}` of `{owner.name}` is false for the given generics")
+    for reach in REACHES:
+        found = _Search(owner.where, starts, known, reach).run()
+        if found is not None:
+            return found
+    raise SmallGenericsError(f"no small generics of `{owner.name}` satisfy every `where`; give some of them")
+
+
 @dataclass(slots=True)
 class _Step:
     """One dimension being searched: its candidates, the clauses that it is the last to complete, and the earlier
@@ -79,45 +98,38 @@ class _Search:
     """Depth first, in an order in which each clause is complete early: what divides comes before what is divided."""
 
     def __init__(
-        self, owner: CheckedBlock | CheckedFunction, starts: Mapping[str, int], known: Mapping[str, int]
+        self, clauses: Sequence[Clause], starts: Mapping[str, int], known: Mapping[str, int], reach: int
     ) -> None:
-        self.owner = owner
-        self.starts = starts
-        self.values = dict(known)
-        self.clauses = owner.where
         divisors = {
             name
-            for clause in owner.where
+            for clause in clauses
             for divisor in (*clause.left.divisors(), *clause.right.divisors())
             for name in divisor.symbols()
         }
         self.order = sorted(starts, key=lambda name: name not in divisors)
+        self.clauses = clauses
+        self.starts = starts
+        self.reach = reach
+        self.values = dict(known)
         self.tries = 0
 
-    def run(self) -> dict[str, int]:
-        unbound = {name for clause in self.clauses for name in clause.symbols()} - self.values.keys() - set(self.order)
-        if unbound:
-            raise SmallGenericsError(f"`{self.owner.name}` depends on {_names(sorted(unbound))}; give their values")
-        done = set(self.values)
-        self._check(clause for clause in self.clauses if clause.symbols() <= done)
-        complete: list[list[Clause]] = []
-        for name in self.order:
-            complete.append([c for c in self.clauses if name in c.symbols() and c.symbols() <= done | {name}])
-            done.add(name)
+    def run(self) -> dict[str, int] | None:
+        """All values, None where there are none within reach."""
         steps: list[_Step] = []
         while len(steps) < len(self.order):
-            name = self.order[len(steps)]
-            clauses = complete[len(steps)]
-            linked = {other for clause in clauses for other in clause.symbols()} - {name}
-            steps.append(_Step(name, iter(range(self.starts[name], LARGEST)), clauses, linked))
+            steps.append(self._step(self.order[len(steps)]))
             while not self._advance(steps[-1]):
                 self._back(steps)
+                if not steps or self.tries > MAX_TRIES:
+                    return None
         return self.values
 
-    def _check(self, clauses: Iterator[Clause]) -> None:
-        for clause in clauses:
-            if not clause.holds(self.values):
-                raise SmallGenericsError(f"`{clause}` of `{self.owner.name}` is false for the given generics")
+    def _step(self, name: str) -> _Step:
+        done = self.values.keys() | {name}
+        clauses = [c for c in self.clauses if name in c.symbols() and c.symbols() <= done]
+        linked = {other for clause in clauses for other in clause.symbols()} - {name}
+        start = self.starts[name]
+        return _Step(name, iter(range(start, start + self.reach)), clauses, linked)
 
     def _advance(self, step: _Step) -> bool:
         """Take the step's next candidate that its clauses allow."""
@@ -126,8 +138,6 @@ class _Search:
             self.values[step.name] = candidate
             if all(clause.holds(self.values) for clause in step.clauses):
                 return True
-            if self.tries > MAX_TRIES:
-                raise SmallGenericsError(f"no small generics of `{self.owner.name}` found; give some of them")
         return False
 
     def _back(self, steps: list[_Step]) -> None:
@@ -136,12 +146,5 @@ class _Search:
         del self.values[failed.name]
         while steps and steps[-1].name not in failed.linked:
             del self.values[steps.pop().name]
-        if not steps:
-            raise SmallGenericsError(
-                f"no value of `{failed.name}` below {LARGEST} satisfies every `where` of `{self.owner.name}`"
-            )
-        steps[-1].linked |= failed.linked - {steps[-1].name}
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+        if steps:
+            steps[-1].linked |= failed.linked - {steps[-1].name}

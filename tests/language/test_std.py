@@ -10,6 +10,9 @@ from std_harness import DTYPES, NUMERICS, assert_within_one_rounding, random, ru
 from torch.nn import functional
 
 from linnet.language.check import load
+from linnet.language.diagnostics import Diagnostics
+from linnet.language.source import Source
+from linnet.language.syntax.parser import parse
 from linnet.runner.errors import IndexRangeError
 
 both = pytest.mark.parametrize("numerics", NUMERICS)
@@ -24,17 +27,16 @@ def test_every_module_of_the_library_checks_without_a_warning(root):
 
 
 def test_every_public_item_is_documented(root):
-    from linnet.language.diagnostics import Diagnostics
-    from linnet.language.source import Source
-    from linnet.language.syntax.parser import parse
-
-    bare = []
+    bare, public = [], 0
     for path in sorted((root / "linnet" / "std").rglob("*.linnet")):
         module = parse(Source(path.name, path.read_text()), Diagnostics())
         for item in module.items:
-            members = [item, *(m for m in getattr(item, "members", ()))]
-            bare += [f"{path.name}: {m.name}" for m in members if getattr(m, "public", False) and not m.doc]
+            members = [item, *getattr(item, "methods", ())]
+            shown = [m for m in members if getattr(m, "public", False)]
+            bare += [f"{path.name}: {m.name}" for m in shown if not m.doc]
+            public += len(shown)
     assert bare == []
+    assert public > 80
 
 
 @both
@@ -356,7 +358,7 @@ def test_fp8_block_linear_against_weights_decoded_by_hand(numerics, dtype, with_
         numerics=numerics,
     )
     wanted = functional.linear(x.double(), weight, bias.double() if with_bias else None)
-    tolerance = 1e-5 if dtype == "f32" else 2e-2 if numerics == "equivalent" else 4e-3
+    tolerance = 1e-5 if dtype == "f32" else 4e-3
     torch.testing.assert_close(found.double(), wanted, rtol=tolerance, atol=tolerance * wanted.abs().max().item())
 
 

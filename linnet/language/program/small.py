@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from linnet.language.check.dims import Clause, Dim
+from linnet.language.check.substitute import bare_name
 from linnet.language.program.checked import CheckedBlock, CheckedFunction, GenericDecl
 from linnet.language.program.types import KINDS, BlockArrayType, BlockType, OptionalType
-from linnet.language.program.unify import bare_name
 
 LAYERS = 2
 VOCABULARY = 32

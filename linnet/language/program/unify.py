@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from linnet.language.check.dims import Dim, DimError
+from linnet.language.check.dims import DimError
+from linnet.language.check.substitute import bare_name
 from linnet.language.program.checked import CheckedFunction
 from linnet.language.program.core import TensorSpec
 from linnet.language.program.environment import Concrete, Environment
@@ -134,15 +135,6 @@ class _Solver:
             names.append(type.dtype.name)
         known = [f"{name} = {_text(self.values[name])}" for name in dict.fromkeys(names) if name in self.values]
         return f" with {', '.join(known)}" if known else ""
-
-
-def bare_name(dim: Dim) -> str | None:
-    """The name of a dimension that is just one name."""
-    symbols = dim.symbols()
-    if len(symbols) == 1:
-        (name,) = symbols
-        return name if dim == Dim.symbol(name) else None
-    return None
 
 
 def _text(value: Concrete) -> str:

@@ -43,8 +43,8 @@ PRIMITIVES: Mapping[str, str] = {
     "reduce": "kind (REDUCTIONS), axes; the axes are dropped; accumulates in the input's dtype; over no elements: "
     "sum 0, prod 1, any false, all true, max the dtype's lowest value (-inf for floats), min its highest",
     "contract": "a, b; spec: an einsum string such as 'ijk,lk->ijl'; sums products, accumulating in the inputs' dtype",
-    "call": "op: identity; parameters: each input's name; generics: name -> int, dtype or shape; enums (where there are "
-    "any): parameter -> variant; regions: the body",
+    "call": "op: identity; parameters: each input's name; generics: name -> int, dtype or shape; enums (where there "
+    "are any): parameter -> variant; regions: the body",
     "while": "inputs: carried values, then captured ones; carried: how many are carried; regions: condition, body; "
     "both take all inputs; the condition returns one bool, the body the carried values; outputs: the carried values",
     "for": "as while, with start, stop (ints): one region, whose first input is the i64 counter, before carried and "

@@ -70,7 +70,9 @@ class _Printer:
         specs = ", ".join(str(value.spec) for value in node.outputs)
         if node.op == "call":
             names = node.attributes["parameters"]
-            passed = ", ".join(f"{name} = {value}" for name, value in zip(names, inputs, strict=True))
+            enums = node.attributes.get("enums", {})
+            given = [*zip(names, inputs, strict=True), *enums.items()]
+            passed = ", ".join(f"{name} = {value}" for name, value in given)
             text = f"call #{self.body(node)} {node.attributes['op']}({passed})"
         else:
             attributes = "".join(f" {name}={_plain(value)}" for name, value in node.attributes.items())

@@ -28,7 +28,7 @@ class BindError(Exception):
         super().__init__("; ".join(self.problems))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class BoundProgram:
     """A root block whose generics are all known. Built by `bind`."""
 

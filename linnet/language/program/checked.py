@@ -369,7 +369,7 @@ class GenericDecl:
     span: Span
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CheckedFunction:
     """A `fn`, `op` or `entry`; a method when `block` is set. `body` is filled after all signatures are known."""
 
@@ -406,7 +406,7 @@ class CheckedMember:
     span: Span
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CheckedBlock:
     name: str
     module: str
@@ -446,7 +446,7 @@ class StructDecl:
     span: Span
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CheckedModule:
     """A module's own items, by name."""
 
@@ -456,7 +456,7 @@ class CheckedModule:
     functions: dict[str, CheckedFunction] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Program:
     """A checked file with everything that it reaches. `modules` is keyed by import path (`crate.a`, `std.nn.norm`)."""
 

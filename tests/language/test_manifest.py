@@ -195,9 +195,7 @@ def test_an_input_that_does_not_fit_is_named_with_both_shapes() -> None:
     assert misfit(pair__0=TensorSpec((3,), "f64")) == (
         "input `pair.0` should be Tensor[S; T] with S = 3, T = f32 but is [3; f64]",
     )
-    assert misfit(rest=TensorSpec((), "bool")) == (
-        "input `rest` should be Tensor[B, *R; bool] with B = 2 but is bool",
-    )
+    assert misfit(rest=TensorSpec((), "bool")) == ("input `rest` should be Tensor[B, *R; bool] with B = 2 but is bool",)
     assert misfit(more=TensorSpec((7,), "f32")) == (
         "input `more` should be Tensor[*R; T] with R = [7, 1], T = f32 but is [7; f32]",
     )

@@ -142,7 +142,7 @@ class ExpressionParser(Cursor):
 
     def call_generics(self) -> tuple[GenericArg, ...]:
         """The generic arguments of a call; a fault unless `(` follows them."""
-        generics = self.generic_args()
+        generics = self.generic_args(splits=False)
         if not self.at("("):
             raise self.unexpected("`(`")
         return generics
@@ -346,9 +346,9 @@ class ExpressionParser(Cursor):
         start = self.token.start
         kind = self.name("a reduction")
         accumulate = None
-        if self.accept("<"):
+        if angle := self.accept("<"):
             accumulate = self.named_type()
-            self.close_angle()
+            self.close_angle(angle)
         indices = self.indices(f"`{kind.text}`")
         body = self.expression()
         self.height = self.grow(self.height, start)
@@ -397,7 +397,7 @@ class ExpressionParser(Cursor):
         args = self.generic_args() if self.at("<") else None
         return NamedType(self.since(start), tuple(path), args)
 
-    def generic_args(self) -> tuple[GenericArg, ...]:
+    def generic_args(self, splits: bool = True) -> tuple[GenericArg, ...]:
         """generic_args = "<" { generic_arg "," } [ generic_arg ] ">" """
         opener = self.next()
         was_in_generics, self.in_generics = self.in_generics, True
@@ -405,7 +405,7 @@ class ExpressionParser(Cursor):
             args = self.comma_list(">", self.generic_arg)
             if not args:
                 raise self.unexpected("a generic argument")
-            self.close_angle(opener)
+            self.close_angle(opener, splits)
         finally:
             self.in_generics = was_in_generics
         return tuple(args)
@@ -422,15 +422,14 @@ class ExpressionParser(Cursor):
         self.close("]", opener, "the shape")
         return ShapeArg(self.since(opener.start), tuple(axes))
 
-    def close_angle(self, opener: Token | None = None) -> None:
-        """Takes `>`, also from the front of `>=`, as in `param bias: Bias<H>= none`."""
-        if self.at(">="):
+    def close_angle(self, opener: Token, splits: bool = True) -> None:
+        """Takes `>`, also from the front of `>=` if it `splits`, as in `param bias: Bias<H>= none`."""
+        if splits and self.at(">="):
             token = self.token
             self.tokens[self.index] = self.token = Token(
                 "=", "=", token.start + 1, token.end, token.comments, None, token.suspect
             )
             return
-        notes = (self.opens_here(opener),) if opener is not None else ()
         if not self.at(">"):
-            raise self.unexpected("`,` or `>` in the generic arguments", notes)
+            raise self.unexpected("`,` or `>` in the generic arguments", (self.opens_here(opener),))
         self.next()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from linnet.language.source import Span
-from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS
+from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS
 from linnet.language.syntax.lexer import Token
 from linnet.language.syntax.parse_statements import DECLARATIONS, StatementParser
 from linnet.language.syntax.tree import (
@@ -24,6 +24,7 @@ from linnet.language.syntax.tree import (
 )
 
 _FUNCTIONS = ("fn", "op", "entry")
+_BODY_WORDS = frozenset(("}", *STATEMENT_WORDS, *MEMBER_WORDS))
 _MEMBERS = ("param", "buffer", "state", "sub")
 
 
@@ -232,13 +233,13 @@ class ItemParser(StatementParser):
         item: FunctionItem | None = None
         with self.recovering(lambda _: self.skip_header(start)):
             item = self.signature(start, kind, public, doc)
-            self.clauses(start)
+            self.clauses(start, after_body=False)
             if not self.at("{"):
                 raise self.unexpected(f"`{{` to open the body of `{item.name.text}`")
         if not self.at("{"):
             return None
         body = self.body(f"the body of `{item.name.text}`" if item is not None else "the body", start)
-        self.clauses(start)
+        self.clauses(start, after_body=True)
         if item is not None:
             item.body = body
             item.span = self.since(start.start)
@@ -258,9 +259,12 @@ class ItemParser(StatementParser):
         return FunctionItem(span, name, public, doc, kind, generics, parameters, result, where, (), span)
 
     def skip_header(self, start: Token) -> None:
-        """Skips to the `{` after a header that cannot be read, or to the next declaration."""
-        while not self.at("end", "{", "}"):
+        """Skips to the `{` that opens a body after a header that cannot be read, or to the next declaration."""
+        while not self.at("end", "}"):
             if self.token is not start and self.token.kind in DECLARATIONS and self.begins_line():
+                return
+            following = self.peek()
+            if self.at("{") and (self.begins_line(following) or following.kind in _BODY_WORDS):
                 return
             self.next()
 
@@ -275,22 +279,35 @@ class ItemParser(StatementParser):
         default = self.expression() if self.accept("=") else None
         return Parameter(self.since(start), name, annotation, default)
 
-    def clauses(self, owner: Token) -> None:
+    def clauses(self, owner: Token, after_body: bool) -> None:
         """clauses = { "kernel" path [ generic_args ] | "grad" "(" names ")" body }; a backend's business, not kept"""
-        while True:
-            if self.at("kernel") and self.peek().kind == "name" and self.peek(2).kind in ("<", ".", "{", "kernel"):
-                self.next()
+        while self.at_clause() and not (after_body and self.at_kernel_item()):
+            if self.accept("kernel"):
                 self.path("a kernel")
                 if self.at("<"):
                     self.generic_args()
-            elif self.at("name") and self.token.text == "grad" and self.peek().kind == "(":
+            else:
                 self.next()
                 opener = self.next()
                 self.comma_list(")", lambda: self.name("a gradient"))
                 self.close(")", opener, "the gradients")
                 self.body("the `grad` clause", owner)
-            else:
-                return
+
+    def at_kernel_item(self) -> bool:
+        """Whether `kernel` begins an item with parameters or a body of its own, which is refused."""
+        if not self.at("kernel"):
+            return False
+        begun, offset = self.index, 2
+        while self.peek(offset).kind == ".":
+            offset += 2
+        depth = 0
+        while begun + offset < len(self.tokens) - 1:
+            kind = self.peek(offset).kind
+            depth += (kind == "<") - (kind == ">")
+            if depth <= 0 and kind != ">":
+                return kind in ("(", "{")
+            offset += 1
+        return False
 
     def block(self, start: Token, public: bool, doc: str | None) -> BlockItem | None:
         """block = [ "pub" ] "block" NAME generics where "{" { member | function } "}"

@@ -85,9 +85,9 @@ class StatementParser(TypeParser):
         def stops(due: list[str]) -> bool:
             kind = self.token.kind
             if kind in STATEMENT_WORDS:
-                # Inside braces it may belong to a loop in what cannot be read, unless it stands no further right.
+                # Inside brackets it may belong to what cannot be read, unless it begins a line no further right.
                 outside = self.begins_line() and self.column(self.token) <= self.column(self.tokens[begun])
-                return "}" not in due or outside
+                return not due or outside
             if due:
                 return False
             names = kind == "name" and self.peek().kind == "="
@@ -136,7 +136,7 @@ class StatementParser(TypeParser):
             return WhileStmt(self.since(token.start), condition, body)
         if kind == "for":
             return self.for_loop(None, token.start, owner)
-        if kind == "name":
+        if kind == "name" and not token.suspect:
             self.not_a_statement()
             return None
         if kind in ("if", "match"):

@@ -107,7 +107,17 @@ class TypeParser(ExpressionParser):
         """where = [ "where" expression { "," expression } [ "," ] ]"""
         if not self.accept("where"):
             return ()
-        clauses = self.comma_list("{", self.expression)
+        clauses: list[Expr] = []
+        while not (self.at("{") or self.at_clause()):
+            clauses.append(self.expression())
+            if self.accept(",") is None:
+                break
         if not clauses:
             raise self.unexpected("a condition after `where`")
         return tuple(clauses)
+
+    def at_clause(self) -> bool:
+        """Whether a `kernel` or `grad` clause begins here."""
+        if self.at("kernel"):
+            return self.peek().kind == "name"
+        return self.at("name") and self.token.text == "grad" and self.peek().kind == "("

@@ -116,7 +116,7 @@ def test_bad_numbers(text: str, message: str) -> None:
     [
         ('"abc', "E1003", "this string is not closed on its line", '"abc'),
         ('"abc\r\nx', "E1003", "this string is not closed on its line", '"abc'),
-        ('"abc\\', "E1003", "this string is not closed on its line", '"abc'),
+        ('"abc\\', "E1003", "this string is not closed on its line", '"abc\\'),
         (r'"a\q"', "E1003", r"`\q` is not an escape", r"\q"),
         ("'abc'", "E1003", "a string is written in double quotes", "'abc'"),
         ("x $ y", "E1001", "unexpected character `$`", "$"),

@@ -176,8 +176,7 @@ def _call_item(ctx: Context, node: tree.CallExpr, found: object, name: str) -> T
 def _method_call(ctx: Context, node: tree.CallExpr, object: Typed, method: CheckedFunction) -> Typed:
     assert isinstance(object.type, BlockType)
     ctx.checker.edge(ctx.function, method, node.callee.span)
-    if ctx.block is object.type.block:
-        ctx.checker.member_read(ctx.block, method.name)
+    ctx.checker.member_read(object.type.block, method.name)
     outer = block_mapping(object.type)
     name = f"{object.type.block.name}.{method.name}"
     values, generics = arguments(ctx, f"`{name}`", method.generics, _slots(method), outer, node)

@@ -293,7 +293,9 @@ class Checker:
                 self.diagnostics.warning("W1001", f"unused import `{name}`", imported.span, help="remove it")
         for block in scope.checked.blocks.values():
             private = [method for method in block.methods.values() if not method.public and method.kind == "fn"]
-            spans = {member.name: member.span for member in block.members.values()}
+            # Other modules may read the members of a public block, but nothing stands above one with entries.
+            local = not block.public or block.entries()
+            spans = {member.name: member.span for member in block.members.values() if local}
             spans |= {method.name: method.span for method in private}
             for name, span in spans.items():
                 if (id(block), name) not in self.members_read and not name.startswith("_"):

@@ -173,6 +173,12 @@ def _dim_arithmetic(ctx: Context, op: str, a: Dim, b: Dim, span: Span) -> Dim:
         if not ctx.checker.in_where:
             goal = Clause(">", b, Dim.of(0))
             prove(ctx, "E2205", goal, f"cannot prove that the divisor `{b}` is positive", span)
+            if a.constant is not None and b.constant is not None:
+                quotient = abs(a.constant) // b.constant * (1 if a.constant >= 0 else -1)
+                return Dim.of(quotient if op == "/" else a.constant - quotient * b.constant)
+            # Integer division truncates toward zero, a dimension's rounds down: they agree from zero up.
+            low = Clause(">=", a, Dim.of(0))
+            prove(ctx, "E2208", low, f"cannot prove that the dividend `{a}` is not negative", span)
         elif b.constant is not None and b.constant <= 0:
             ctx.fail("E2205", f"the divisor `{b}` is not positive", span)
         return a // b if op == "/" else a % b

@@ -44,6 +44,7 @@ def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResul
     from linnet.registry.index import build_index, write_index
     from linnet.registry.locate import package_folders
     from linnet.registry.package import human_size
+    from linnet.registry.report import counted
     from linnet.site_builder.build import build_site
     from linnet.site_builder.collect import PackageSource
 
@@ -63,7 +64,7 @@ def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResul
     site = build_site([PackageSource(nests / record["name"], record) for record in records], output / "site")
     if not site.ok:
         raise DemoError(f"The site has broken links: {'; '.join(map(str, site.problems))}")
-    say(f"Built the index of {len(records)} packages and {len(site.pages)} pages")
+    say(f"Built the index of {counted(len(records), 'package')} and {counted(len(site.pages), 'page')}")
     model = nest.load(nests / MODEL, weights=checkpoint, device="cpu")
     say(f"Loaded {MODEL}: {human_size(model.weights_report.mapped)} mapped from {checkpoint / 'model.safetensors'}")
     similarity = similarities(model, checkpoint / "tokenizer.json", SENTENCES)

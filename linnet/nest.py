@@ -7,6 +7,7 @@ module hands plain values from one to the next.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,16 @@ class NestError(Exception):
 
 class UnsupportedError(NestError):
     """An argument that a later version gives a meaning."""
+
+
+class TorchMissingError(NestError):
+    """torch, or what is used beside it, is not installed."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(
+            f"running a model needs {missing}, which is not installed: pip install 'linnet-nest[torch]' brings it "
+            "(the README says how to get a CPU-only torch)"
+        )
 
 
 class SourceError(NestError):
@@ -89,7 +100,7 @@ def load(
     program = _checked_program(package.folder, card)
     bindings = read_bindings(package.folder, card)
     stored, bound = _bind(program, card, dtype, generics or {}, bindings)
-
+    _require_torch()
     from linnet.runner.torch.module import load_model
 
     place = _device(device)
@@ -180,6 +191,15 @@ def _refuse_unsupported(backend: str, numerics: str, compile: bool | str | None,
         )
 
 
+def _require_torch() -> None:
+    """Import what the runner needs. Raises TorchMissingError."""
+    try:
+        import safetensors  # noqa: F401
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise TorchMissingError(error.name or "torch") from None
+
+
 def _checked_program(folder: Path, card: Card) -> Program:
     from linnet.language.check import load as check_source
     from linnet.registry.package import package_path
@@ -260,10 +280,17 @@ def _smoke_section(report: CheckReport, package: Path, level: str | None, weight
     from linnet.registry.bindings import read_bindings
     from linnet.registry.errors import Problem, RegistryError
     from linnet.registry.fetch import verify_digests
-    from linnet.registry.report import counted, make_section, skipped
+    from linnet.registry.report import make_section, skipped
     from linnet.registry.weights import locate_weights
     from linnet.runner.smoke import smoke
 
+    try:
+        _require_torch()
+    except TorchMissingError:
+        # Asked for by name, it must run; by default a check without torch is still a check.
+        if level is not None:
+            raise
+        return skipped("smoke", "torch is not installed")
     card, bound, match = report.card, report.bound, report.match
     if card is None or bound is None or report.section("generics").status == "error":
         return skipped("smoke", "there is no program to run")
@@ -297,11 +324,7 @@ def _smoke_section(report: CheckReport, package: Path, level: str | None, weight
         )
         for failure in outcome.failures()
     ]
-    stages = dict.fromkeys(item.stage for item in outcome.outcomes)
-    counts = (sum(item.stage == stage for item in outcome.outcomes) for stage in stages)
     seconds = sum(item.seconds for item in outcome.outcomes)
-    ran = ", ".join(
-        f"{stage} {counted(count, 'entry').replace('entrys', 'entries')}"
-        for stage, count in zip(stages, counts, strict=True)
-    )
+    counts = Counter(item.stage for item in outcome.outcomes)
+    ran = ", ".join(f"{stage} {count} {'entry' if count == 1 else 'entries'}" for stage, count in counts.items())
     return make_section("smoke", f"{ran}, {seconds:.1f} s", problems)

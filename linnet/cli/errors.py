@@ -78,6 +78,7 @@ TABLE: dict[str, Callable[[Exception], Wording]] = {
     ),
     "linnet.nest.NestError": _plain(USAGE),
     "linnet.nest.SourceError": _plain(PROBLEMS),
+    "linnet.nest.TorchMissingError": _plain(COULD_NOT),
     "linnet.registry.errors.HubError": _registry(COULD_NOT),
     "linnet.registry.errors.RegistryError": _registry(PROBLEMS),
     "linnet.runner.errors.RunnerError": _plain(PROBLEMS),

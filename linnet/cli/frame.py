@@ -52,10 +52,6 @@ def exit_code(group: click.Group) -> int:
     except (KeyboardInterrupt, click.Abort):
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe, `head` say, has seen enough; nothing more can be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FINE
     except Exception as error:
         if os.environ.get("LINNET_DEBUG") == "1":
             traceback.print_exc()

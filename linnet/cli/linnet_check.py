@@ -26,6 +26,7 @@ def command(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, quiet: b
     """
     from linnet.language.check import load
     from linnet.language.diagnostics import Diagnostics, render, to_json
+    from linnet.registry.report import counted
 
     files = source_files(paths)
     found = Diagnostics()
@@ -44,7 +45,7 @@ def command(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, quiet: b
         for item in found.items:
             click.echo(render(item, color=colour) + "\n")
         if not quiet:
-            click.echo(f"{_count(len(files), 'file')} checked: {summary(errors, len(found.items) - errors)}.")
+            click.echo(f"{counted(len(files), 'file')} checked: {summary(errors, len(found.items) - errors)}.")
     return PROBLEMS if errors else FINE
 
 
@@ -61,10 +62,8 @@ def source_files(paths: tuple[Path, ...]) -> list[Path]:
 
 def summary(errors: int, warnings: int) -> str:
     """`no problem`, `1 error`, `2 errors and 1 warning`."""
-    parts = [_count(errors, "error")] if errors else []
-    parts += [_count(warnings, "warning")] if warnings else []
+    from linnet.registry.report import counted
+
+    parts = [counted(errors, "error")] if errors else []
+    parts += [counted(warnings, "warning")] if warnings else []
     return " and ".join(parts) or "no problem"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -31,9 +31,10 @@ def command(folder: Path, output: Path, quiet: bool) -> int:
     Example: nest index build nests -o index.json
     """
     from linnet.registry.index import build_index, write_index
+    from linnet.registry.report import counted
 
     index = build_index(folder)
     write_index(index, output)
     if not quiet:
-        click.echo(f"{output}: {len(index['packages'])} packages.")
+        click.echo(f"{output}: {counted(len(index['packages']), 'package')}.")
     return FINE

@@ -33,6 +33,7 @@ def command(nests: Path | None, output: Path, base_url: str | None, quiet: bool)
     """
     from linnet.registry.index import build_index
     from linnet.registry.locate import BUNDLED
+    from linnet.registry.report import counted
     from linnet.site_builder.build import build_site
     from linnet.site_builder.collect import PackageSource
 
@@ -46,5 +47,5 @@ def command(nests: Path | None, output: Path, base_url: str | None, quiet: bool)
     if not quiet:
         for problem in report.unresolved:
             click.echo(click.style(f"{problem} (shown as text)", fg="yellow"), err=True)
-        click.echo(f"{len(report.pages)} pages: {report.output / 'index.html'}")
+        click.echo(f"{counted(len(report.pages), 'page')}: {report.output / 'index.html'}")
     return FINE if report.ok else PROBLEMS

@@ -65,7 +65,9 @@ def tensors() -> dict[str, torch.Tensor]:
     """The checkpoint of the tiny package."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"fc1.weight": (4, 3), "fc1.bias": (4,), "fc2.weight": (3, 4)}
-    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    drawn = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    # A rectifier that lets nothing through would make all outputs equal, which the smoke test refuses.
+    return {**drawn, "fc1.bias": drawn["fc1.bias"].abs() + 4}
 
 
 @pytest.fixture
@@ -86,13 +88,13 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run `nest ...` or `linnet ...` in a fresh process, in an empty folder, as a user does."""
+    """Run `nest ...` or `linnet ...` in a fresh process, in an empty folder; `before` is Python that runs first."""
     here = tmp_path / "here"
     here.mkdir()
 
-    def command(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    def command(*words: str | Path, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         program, *rest = map(str, words)
-        code = f"from linnet.cli.{program}_main import main; main()"
+        code = f"{before}from linnet.cli.{program}_main import main; main()"
         settings = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "LINNET_DEBUG")}
         return subprocess.run(
             [sys.executable, "-W", "error", "-c", code, *rest],

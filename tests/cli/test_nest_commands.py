@@ -57,6 +57,18 @@ def test_strict_makes_warnings_errors(run: Run, tiny: Path) -> None:
     assert run("nest", "check", "--no-hub", "--smoke", "none", "--strict", tiny).returncode == 1
 
 
+def test_without_torch_all_but_running_works(run: Run, tiny: Path) -> None:
+    no_torch = "import sys; sys.modules['torch'] = None\n"
+    done = run("nest", "check", "--no-hub", tiny, before=no_torch)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "smoke     torch is not installed" in done.stdout
+    done = run("nest", "check", "--no-hub", "--smoke", "meta", tiny, before=no_torch)
+    assert done.returncode == 3
+    assert "needs torch, which is not installed: pip install 'linnet-nest[torch]'" in done.stderr
+    for words in (["index", tiny.parent], ["show", tiny], ["site", "build", "--nests", tiny.parent]):
+        assert run("nest", *words, before=no_torch).returncode == 0
+
+
 def test_an_unreachable_hub_is_not_a_problem_of_the_package(run: Run, tiny: Path) -> None:
     card = tiny / "nest.toml"
     pin = f'repo = "owner/tiny"\nrevision = "{"0" * 40}"\n'
@@ -80,7 +92,7 @@ def test_index_is_one_file_written_whole(run: Run, tiny: Path, tmp_path: Path) -
     here = tmp_path / "here"
     for words in (["index", tiny.parent], ["index", "build", tiny.parent]):
         done = run("nest", *words)
-        assert (done.returncode, done.stdout) == (0, "index.json: 1 packages.\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, "index.json: 1 package.\n"), done.stderr
         first = (here / "index.json").read_bytes()
         assert [record["name"] for record in json.loads(first)["packages"]] == ["tiny"]
     assert run("nest", "index", tiny.parent, "--quiet", "-o", "again.json").stdout == ""

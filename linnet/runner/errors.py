@@ -12,11 +12,12 @@ class RunnerError(Exception):
 
 
 class UnknownEntryError(RunnerError):
-    """An entry that the model does not have."""
+    """An entry that the model does not have; `name` is None where none was named and the card names none."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str | None, known: Iterable[str]) -> None:
         self.name = name
-        super().__init__(f"no entry is called {name!r}: this model has {', '.join(known) or 'none'}")
+        problem = "no entry is named here or in the card" if name is None else f"no entry is called {name!r}"
+        super().__init__(f"{problem}: this model has {', '.join(known) or 'none'}")
 
 
 class InputError(RunnerError):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linnet.language.check.dims import Dim
-from linnet.language.program.checked import CheckedFunction, GenericDecl, Literal
+from linnet.language.program.checked import CheckedFunction, GenericDecl, Literal, Primitive, Typed
 from linnet.language.program.core import TensorSpec
 from linnet.language.program.types import DTypeVar, OptionalType, StructType, TensorType, TupleType, Type, value_text
 from linnet.runner.errors import InputError
@@ -22,7 +22,10 @@ Generics = Mapping[str, int | str]
 def signature_text(function: CheckedFunction) -> str:
     """`prefill<S: Dim>(tokens: Tensor[Batch, S; i32], pos: i32) -> Tensor[Batch, Vocab; T]`."""
     generics = ", ".join(map(_generic_text, function.generics))
-    parameters = ", ".join(f"{p.name}: {p.type}" for p in function.parameters)
+    parameters = ", ".join(
+        f"{p.name}: {p.type}" + ("" if default is None else f" = {default.span.text}")
+        for p, default in zip(function.parameters, function.defaults, strict=True)
+    )
     return f"{function.name}{f'<{generics}>' if generics else ''}({parameters}) -> {function.result}"
 
 
@@ -83,13 +86,18 @@ def _arranged(function: CheckedFunction, values: Any) -> Iterator[tuple[str, Typ
         given = dict(zip(names, values, strict=False))
     for parameter, default in zip(function.parameters, function.defaults, strict=True):
         if parameter.name not in given:
-            if isinstance(default, Literal):
-                given[parameter.name] = default.value
-            elif isinstance(parameter.type, OptionalType):
-                given[parameter.name] = None
-            else:
+            value = _default(default)
+            if value is None and not isinstance(parameter.type, OptionalType):
                 raise _RefusedError(f"the input {parameter.name!r} is missing")
+            given[parameter.name] = value
         yield parameter.name, parameter.type, given[parameter.name]
+
+
+def _default(default: Typed | None) -> float | str | None:
+    """The value of a literal default, negative ones included; None for any other."""
+    if isinstance(default, Primitive) and default.op == "neg" and isinstance(default.args[0], Literal):
+        return -default.args[0].value  # type: ignore[operator]
+    return default.value if isinstance(default, Literal) else None
 
 
 def _leaves(name: str, type: Type, value: Any) -> Iterator[tuple[str, TensorType, Any]]:

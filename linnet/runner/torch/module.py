@@ -141,7 +141,7 @@ class Model(BlockModule):
     def forward(self, *inputs: Any) -> Any:
         """Run the card's entry."""
         if self._entry is None:
-            raise UnknownEntryError("(the card's)", self._functions)
+            raise UnknownEntryError(None, self._functions)
         return self.run_entry(self._entry, inputs)
 
     def run_entry(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ settings.load_profile("runner")
 def check_source(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Program]:
     """A checked program from source text."""
 
+    @cache
     def check(text: str) -> Program:
         path = tmp_path_factory.mktemp("source") / "source.linnet"
         path.write_text(text)

@@ -234,6 +234,8 @@ class _Lexer:
             help = "a comment begins with `//`"
         elif word == "\x00":
             help = "this may be a binary file, or text in another encoding than UTF-8"
+        elif word == "@":
+            help = "a matrix product is written in index notation: `let y[i, j] = sum[k] a[i, k] * b[k, j]`"
         elif word == "\\":
             help = "lines need no continuation mark"
         if not (_BAD_BYTE.match(word) or (self.suspect and self.source.text[start - 1 : start] == word)):

@@ -251,7 +251,10 @@ class ExpressionParser(Cursor):
             # A module import may bind a reserved word: `random.split`.
             self.next()
             return NameExpr(self.span_of(token), token.text)
-        raise self.unexpected("an expression")
+        help = None
+        if kind == "*" and self.tokens[self.index - 1].kind == "*":
+            help = "there is no power operator: multiply, or use `exp` and `log`"
+        raise self.unexpected("an expression", help=help)
 
     def tuple_or_group(self) -> Expr:
         """tuple = "(" expression "," .. ")"; parentheses around one expression only group"""

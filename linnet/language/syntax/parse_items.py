@@ -23,6 +23,7 @@ from linnet.language.syntax.tree import (
     UseName,
 )
 
+_NO_WILDCARDS = "there are no wildcard imports: list what the module uses, as in `use a.b::{x, y}`"
 _FUNCTIONS = ("fn", "op", "entry")
 _BODY_WORDS = frozenset(("}", *STATEMENT_WORDS, *MEMBER_WORDS))
 _MEMBERS = ("param", "buffer", "state", "sub")
@@ -50,7 +51,9 @@ class ItemParser(StatementParser):
                 continue
             with self.recovering(self.next_item):
                 if self.at("use"):
-                    uses.append(self.use())
+                    use = self.use()
+                    if use is not None:
+                        uses.append(use)
                 else:
                     item = self.item()
                     if item is not None:
@@ -74,7 +77,7 @@ class ItemParser(StatementParser):
             names.append(self.name(what, allow_reserved=True))
         return tuple(names)
 
-    def use(self) -> UseDecl:
+    def use(self) -> UseDecl | None:
         """use = "use" path [ "as" NAME | "::" "{" { NAME [ "as" NAME ] "," } "}" ]; a path may begin with `crate`"""
         start = self.next().start
         if self.at("self", "super"):
@@ -83,6 +86,7 @@ class ItemParser(StatementParser):
             help = "name the module from the root of its package: `use crate.a.b`"
             self.error("E1103", message, self.span_of(self.token), help)
         first = self.token
+        refused = first.kind in ("self", "super")
         names = []
         if first.kind in ("crate", "self", "super"):
             self.next()
@@ -90,20 +94,19 @@ class ItemParser(StatementParser):
         else:
             names.append(self.name("a package", allow_reserved=True))
         while self.accept("."):
-            if self.at("{"):
-                raise self.unexpected(
-                    "a name for a module", help="a list of items follows `::`, as in `use a.b::{x, y}`"
-                )
+            if self.at("{", "*"):
+                help = "a list of items follows `::`, as in `use a.b::{x, y}`" if self.at("{") else _NO_WILDCARDS
+                raise self.unexpected("a name for a module", help=help)
             names.append(self.name("a module", allow_reserved=True))
         if self.at("::"):
             self.next()
-            help = "items are listed in braces, as in `use a.b::{x, y}`"
+            help = _NO_WILDCARDS if self.at("*") else "items are listed in braces, as in `use a.b::{x, y}`"
             opener = self.expect("{", "after `::`", help=help)
             items = self.comma_list("}", self.use_name)
             self.close("}", opener, "the imports")
-            return UseDecl(self.since(start), tuple(names), tuple(items), None)
+            return None if refused else UseDecl(self.since(start), tuple(names), tuple(items), None)
         alias = self.name("a module", allow_reserved=True) if self.accept("as") else None
-        return UseDecl(self.since(start), tuple(names), None, alias)
+        return None if refused else UseDecl(self.since(start), tuple(names), None, alias)
 
     def use_name(self) -> UseName:
         """use_name = NAME [ "as" NAME ]"""
@@ -371,7 +374,11 @@ class ItemParser(StatementParser):
         if kind == "op":
             raise self.unexpected("a member", help="an op belongs to a module: declare it outside the block", here=True)
         if kind not in _MEMBERS:
-            help = f"a `{kind}` belongs to a module: declare it outside the block" if kind in ITEM_WORDS else None
+            help = None
+            if kind in ITEM_WORDS:
+                help = f"a `{kind}` belongs to a module: declare it outside the block"
+            elif kind in STATEMENT_WORDS:
+                help = "statements stand in methods; a constant is a `const` of the module"
             raise self.unexpected(f"a member or `}}` to close {what}", help=help, here=True)
         if public:
             help = "every member can be read from outside; only methods are `pub`"

@@ -231,5 +231,6 @@ class StatementParser(TypeParser):
                 help = "a block assigns only its own `state`: give the child a method that does it"
             self.error("E2108", message, target.span, help)
             return
-        help = f"name the value: `let {'x' if token.text != 'x' else 'y'} = {token.text}..`, or `return` it"
+        text = target.span.text if len(target.span.text) <= 40 and "\n" not in target.span.text else f"{token.text} .."
+        help = f"name its value, as in `let y = {text}`, or `return` it"
         self.error("E1101", "an expression is not a statement", target.span, help)

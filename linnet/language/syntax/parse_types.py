@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linnet.language.source import Span
+from linnet.language.program.types import DTYPES
 from linnet.language.syntax.parse_expressions import ExpressionParser
 from linnet.language.syntax.tree import (
     ArrayTypeNode,
@@ -61,8 +61,10 @@ class TypeParser(ExpressionParser):
         opener = self.next()
         axes = self.comma_list(";", self.axis)
         if self.at("]"):
-            shape = Span(self.source, start, self.token.start).text
-            raise self.unexpected("`;` and an element type after the axes", help=f"for example `{shape}; f32]`")
+            written = [axis.span.text for axis in axes]
+            dtype_text = written.pop() if written and written[-1] in DTYPES else "f32"
+            help = f"for example `Tensor[{', '.join(written)}; {dtype_text}]`"
+            raise self.unexpected("`;` and an element type after the axes", help=help)
         self.expect(";", "after the axes")
         dtype = self.named_type()
         self.close("]", opener, "the tensor type")

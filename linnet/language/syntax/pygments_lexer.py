@@ -17,10 +17,10 @@ from pygments.token import (
     _TokenType,
 )
 
+from linnet.language.program.types import DTYPES
 from linnet.language.syntax.lexer import KEYWORDS, RESERVED
+from linnet.language.syntax.parse_types import KINDS
 
-DTYPES = ("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64")
-KINDS = ("Dim", "Shape", "DType", "Numeric", "Integer", "Float")
 PRELUDE = (
     *("cast", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh", "abs", "min", "max", "shl", "shr", "select"),
     *("reshape", "permute", "broadcast_to", "concat", "cumsum", "iota", "fill"),

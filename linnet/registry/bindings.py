@@ -15,6 +15,7 @@ from linnet.registry.package import read_file
 from linnet.registry.strict_json import BadJsonError, JsonObject, parse_json
 
 BINDINGS_BYTES = 16 << 20
+MOST_SUGGESTIONS = 10
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _POSITION = re.compile(r"[0-9]+")
 
@@ -46,7 +47,8 @@ class Bindings:
         for key, value in self.entries.items():
             expanded = dict(_expand(key, value, paths, by_shape))
             if not expanded and not shrunk:
-                problems.append(self._unknown_path(key, by_shape, paths))
+                suggest = len(problems) < MOST_SUGGESTIONS
+                problems.append(self._unknown_path(key, by_shape if suggest else {}))
             for path, tensor in expanded.items():
                 if path in written:
                     problems.append(
@@ -65,12 +67,11 @@ class Bindings:
             raise BindingsError(problems)
         return ResolvedBindings({path: tensors.get(path, path) for path in paths}, frozenset(written), frozenset(exact))
 
-    def _unknown_path(self, key: str, by_shape: Mapping[str, list[str]], paths: Mapping[str, object]) -> Problem:
+    def _unknown_path(self, key: str, by_shape: Mapping[str, list[str]]) -> Problem:
         # Among thousands of layers the nearest spelling is found by shape first, then by position.
         close = nearest(_shape(key), by_shape)
-        candidates = by_shape[close] if close else []
-        suggestion = nearest(key, candidates[:2000])
-        help = f"The nearest path is {suggestion}." if suggestion else "The source has no parameters."
+        suggestion = nearest(key, by_shape[close][:2000]) if close else None
+        help = f"The nearest path is {suggestion}." if suggestion else "Remove the entry, or correct its path."
         message = f"{self.file} binds {shown(key)}, a path that the source does not have."
         return Problem("bindings.unknown-path", bare(key), message, help)
 

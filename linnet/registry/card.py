@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,8 +27,7 @@ from linnet.registry.card_reader import (
 )
 from linnet.registry.errors import CardError, PackageError, Problem
 from linnet.registry.package import CARD_NAME, read_file
-
-CARD_BYTES = 1 << 20
+from linnet.registry.strict_toml import TOML_BYTES, BadTomlError, parse_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +158,18 @@ def read_card(package: Path, *, folder_name: bool = True) -> Card:
         fault = "is not a folder" if package.exists() else "does not exist"
         help = "Name a folder that holds a nest.toml."
         raise PackageError([Problem("package.folder", str(package), f"The package {package} {fault}.", help)])
-    return parse_card(read_file(package, CARD_NAME, CARD_BYTES), package.resolve().name if folder_name else None)
+    return parse_card(read_file(package, CARD_NAME, TOML_BYTES), package.resolve().name if folder_name else None)
 
 
 def parse_card(data: bytes, folder: str | None = None) -> Card:
     """The card written in `data`; `folder`, where given, is what `model.name` must be. Raises CardError."""
+    try:
+        document = parse_toml(data)
+    except BadTomlError as error:
+        help = "Correct that line; the form is at https://toml.io."
+        raise CardError([Problem("card.toml", CARD_NAME, f"The card is not TOML: {error}.", help)]) from None
     problems: list[Problem] = []
-    top = Table(_parse_toml(data), "", TABLES, KEYS, problems)
+    top = Table(document, "", TABLES, KEYS, problems)
     model = _model(top.table("model", required=True), folder)
     source_table = top.table("source", required=True)
     source = SourceTable(
@@ -189,26 +192,6 @@ def parse_card(data: bytes, folder: str | None = None) -> Card:
     if problems:
         raise CardError(problems)
     return Card(model, source, weights, links, generics, check, tokenizer, bench, gate)
-
-
-def _parse_toml(data: bytes) -> dict[str, Any]:
-    if len(data) > CARD_BYTES:
-        raise CardError([_not_toml("it is larger than 1 MB")])
-    try:
-        return tomllib.loads(data.decode())
-    except UnicodeDecodeError as error:
-        raise CardError([_not_toml(f"byte {error.start} is not UTF-8")]) from None
-    except RecursionError:
-        raise CardError([_not_toml("its values are nested too deeply")]) from None
-    except ValueError as error:
-        # Also what int() raises for a number of thousands of digits.
-        raise CardError([_not_toml(str(error).rstrip("."))]) from None
-
-
-def _not_toml(reason: str) -> Problem:
-    return Problem(
-        "card.toml", CARD_NAME, f"The card is not TOML: {reason}.", "Correct that line; the form is at https://toml.io."
-    )
 
 
 def _model(table: Table, folder: str | None) -> Model:

@@ -6,6 +6,7 @@ import datetime
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -117,9 +118,9 @@ class Table:
         if not value and not empty:
             self.problem(key, "value", f"{self._at(key)} is empty.", "Name at least one.")
         items = tuple(self._each(key, value, check))
-        for index, item in enumerate(items):
-            if item in items[:index]:
-                self.problem(key, "value", f"{self._at(key)} names {shown(item)} twice.", "Name it once.")
+        for item, count in Counter(items).items():
+            if count > 1:
+                self.problem(key, "value", f"{self._at(key)} names {shown(item)} more than once.", "Name it once.")
         return items
 
     def missing(self, key: str, help: str = "") -> None:

@@ -13,12 +13,21 @@ from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import Program
 from linnet.registry.bindings import ResolvedBindings, read_bindings
 from linnet.registry.card import Card
-from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, nearest, shown
+from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, bare, nearest, shown
 from linnet.registry.locate import Located
 from linnet.registry.match import Match, match_weights
-from linnet.registry.package import README_NAME, human_size, package_files, package_path, read_file
+from linnet.registry.package import (
+    MANIFEST_NAME,
+    README_NAME,
+    human_size,
+    package_files,
+    package_path,
+    path_problem,
+    read_file,
+)
 from linnet.registry.parameters import count_parameters, human_count
 from linnet.registry.report import CheckReport, Section, counted, make_section, skipped
+from linnet.registry.strict_toml import TOML_BYTES, BadTomlError, parse_toml
 from linnet.registry.weights import locate_weights, read_tensors
 
 README_BYTES = 1 << 20
@@ -32,6 +41,7 @@ class _Check:
     strict: bool
     sections: list[Section] = field(default_factory=list)
     card: Card | None = None
+    contained: bool = False
     program: Program | None = None
     bound: BoundProgram | None = None
     bindings: ResolvedBindings | None = None
@@ -123,7 +133,33 @@ def _check_files(run: _Check) -> None:
                 errors.append(Problem("package.missing", where, message, f"Add {text}, or correct {where}."))
         except PackageError as error:
             errors.extend(error.problems)
+    errors += _dependency_problems(folder)
+    run.contained = not errors
     run.add("files", summary, dict.fromkeys(errors))
+
+
+def _dependency_problems(folder: Path) -> list[Problem]:
+    """What in `linnet.toml` would lead the checker out of the package; the rest is the checker's to judge."""
+    if not (folder / MANIFEST_NAME).is_file():
+        return []
+    try:
+        table = parse_toml(read_file(folder, MANIFEST_NAME, TOML_BYTES))
+    except PackageError as error:
+        return list(error.problems)
+    except BadTomlError as error:
+        message = f"{MANIFEST_NAME} is not TOML: {error}."
+        return [Problem("package.toml", MANIFEST_NAME, message, "Correct that line; the form is at https://toml.io.")]
+    dependencies = table.get("dependencies")
+    problems: list[Problem] = []
+    for key, value in dependencies.items() if isinstance(dependencies, dict) else ():
+        path = value.get("path") if isinstance(value, dict) else None
+        if isinstance(path, str):
+            try:
+                package_path(folder, path)
+            except PackageError:
+                where = f"{MANIFEST_NAME}: dependencies.{bare(key)}"
+                problems.append(path_problem(path, "is not inside the package, which must be whole by itself", where))
+    return problems
 
 
 def _named_files(card: Card) -> Iterable[tuple[str, str]]:
@@ -141,19 +177,12 @@ def _check_source(run: _Check) -> None:
     if run.card is None:
         run.skip("source", "the card could not be read")
         return
-    path = run.card.source.path
-    try:
-        package_path(run.package.folder, path)
-    except PackageError as error:
-        run.add("source", "the source cannot be read", error.problems)
+    if not run.contained:
+        # The checker follows links and dependencies, and quotes what it reads.
+        run.skip("source", "the files are not in order")
         return
-    # The path is opened as the card writes it, so that diagnostics name it so.
-    file = run.package.folder / path
-    if not file.is_file():
-        message = f"The source {path} is not in the package."
-        run.add("source", "no source", [Problem("source.missing", path, message, "Add it, or correct source.path.")])
-        return
-    result = load(file)
+    # Opened as the card writes it, so that diagnostics name it so.
+    result = load(run.package.folder / run.card.source.path)
     errors = [_diagnosed(item) for item in result.diagnostics if item.severity == "error"]
     warnings = [_diagnosed(item) for item in result.diagnostics if item.severity == "warning"]
     if result.program is None or not result.ok:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from linnet.registry.errors import PackageError, Problem, RegistryError
 from linnet.registry.locate import Located, package_folders
 from linnet.registry.package import MANIFEST_NAME, package_files, read_file
 from linnet.registry.parameters import count_parameters
+from linnet.registry.strict_toml import TOML_BYTES, parse_toml
 from linnet.registry.weights import locate_weights
 
 SCHEMA = 1
-_MANIFEST_BYTES = 1 << 16
 
 
 def build_index(nests: Path) -> dict[str, Any]:
@@ -85,8 +84,8 @@ def package_version(package: Path, card: Card) -> str | None:
     """The card's version, else that of `linnet.toml`; None where neither gives one."""
     if card.model.version is not None or not (package / MANIFEST_NAME).is_file():
         return card.model.version
-    # The checker has refused a broken linnet.toml by now.
-    table = tomllib.loads(read_file(package, MANIFEST_NAME, _MANIFEST_BYTES).decode())
+    # The check has refused a broken linnet.toml by now.
+    table = parse_toml(read_file(package, MANIFEST_NAME, TOML_BYTES))
     version = table.get("package", {}).get("version")
     return version if isinstance(version, str) else None
 

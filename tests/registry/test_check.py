@@ -237,10 +237,40 @@ def test_a_source_that_does_not_check(make_package: MakePackage) -> None:
 
 def test_a_source_that_is_not_there(make_package: MakePackage) -> None:
     report = check_package(make_package(source=None))
-    assert [error.kind for error in report.errors()] == ["package.missing", "source.missing"]
-    assert str(report.errors()[1]) == (
-        "src/lib.linnet: The source src/lib.linnet is not in the package. Add it, or correct source.path."
+    assert only(report, "files") == (
+        "source.path names the file src/lib.linnet, which is not in the package. Add src/lib.linnet, or correct "
+        "source.path."
     )
+    assert statuses(report)["source"] == "skipped"
+
+
+def test_a_module_that_is_a_link_out_is_never_read(make_package: MakePackage, tmp_path: Path) -> None:
+    package = make_package(source=SOURCE.replace("module tiny\n", "module tiny\nuse crate.other::{x}\n"))
+    (tmp_path / "secret").write_text("hunter2")
+    (package / "src" / "other.linnet").symlink_to(tmp_path / "secret")
+    (package / "linnet.toml").write_text('[package]\nname = "tiny"\nversion = "0.1.0"\nlanguage = "0.1"\n')
+    report = check_package(package)
+    assert only(report, "files").startswith('src/other.linnet: The path "src/other.linnet" leaves the package')
+    assert "hunter2" not in json.dumps(report.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '[dependencies]\nother = { path = "../other" }\n',
+            'linnet.toml: dependencies.other: The path "../other" is not inside the package, which must be '
+            "whole by itself.",
+        ),
+        ("[package", "linnet.toml is not TOML: Expected ']' at the end of a table declaration"),
+        (".".join(["a"] * 30_000) + " = 1", "linnet.toml is not TOML: it has a key of more than 50 parts."),
+        ("#" * 140_000, 'linnet.toml: The file "linnet.toml" is larger than 128.0 kB.'),
+    ],
+)
+def test_a_manifest_that_leads_out_or_is_not_one(make_package: MakePackage, text: str, message: str) -> None:
+    package = make_package()
+    (package / "linnet.toml").write_text(text)
+    assert only(check_package(package), "files").startswith(message)
 
 
 def test_a_warning_of_the_source_is_an_error_under_strict(make_package: MakePackage) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hub_server import HubServer, running, write_sparse
+from hypothesis import HealthCheck, settings
 from tiny_package import CARD, COMMIT, SOURCE, TENSORS, MakePackage
-
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,6 +15,8 @@ from linnet.language.check.models import find_models
 from linnet.language.check.polynomials import Poly, add, cancel, common_factor, content, negated, substitute
 
 MAX_ROUNDS = 4
+# How many certificates deriving may search for in all.
+DERIVING_EFFORT = 32
 # How many additions `missing` tries alone, and how many in pairs.
 MAX_CANDIDATES = 10
 
@@ -97,6 +99,7 @@ def derive(clauses: tuple[Clause, ...], earlier: Knowledge | None = None) -> Kno
     """What follows from clauses, on top of what was derived from some of them before."""
     models = find_models(clauses, earlier.models if earlier else ())
     learner = Learner(earlier.copy(models) if earlier else Knowledge(models))
+    learner.known.effort = DERIVING_EFFORT
     for _ in range(MAX_ROUNDS):
         # Each round sees the clauses in the form that the solutions and bounds of the one before give them.
         learner.changed = False
@@ -119,7 +122,6 @@ class Learner:
         known.zero, known.nonnegative, known.nonzero = [], [], []
         known.forget()
         for atom, value in list(known.solved.items()):
-            known.effort = MAX_EFFORT
             rewritten = known.rewrite(value)
             if atom not in self._mentioned(rewritten) and known.solved.keys().isdisjoint(_atoms(rewritten)):
                 known.solved[atom] = rewritten
@@ -133,7 +135,6 @@ class Learner:
         for atom, value in list(known.solved.items()):
             # The atom is gone from every polynomial, so what was known of it is said of its value.
             part = known.atoms.part(atom)
-            known.effort = MAX_EFFORT
             try:
                 for bound in [value] if part is None else known.part_bounds(part, value):
                     self.learn_nonnegative(bound)
@@ -142,7 +143,6 @@ class Learner:
 
     def _read(self, clause: Clause) -> None:
         known = self.known
-        known.effort = MAX_EFFORT
         try:
             difference = add(known.poly(clause.right), known.poly(clause.left), -1)
             if clause.op == "==":

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from itertools import product
 from random import Random
@@ -247,6 +248,18 @@ def test_dims_agree_with_direct_arithmetic(rng: Random) -> None:
         assert dim.evaluate(values) == expected
         replaced = dim.substitute({"A": Dim.of(values["A"]), "B": Dim.symbol("C"), "C": Dim.symbol("B")})
         assert replaced.evaluate({"B": values["C"], "C": values["B"]}) == expected
+
+
+@given(st.randoms(note_method_calls=False, use_true_random=False))
+@bounded
+def test_text_reads_back_as_the_same_dim(rng: Random) -> None:
+    try:
+        dim = tree_dim(random_tree(rng, 4))
+    except DimError:
+        return
+    names = {"Dim": Dim, "min": Dim.minimum, "max": Dim.maximum, **{name: Dim.symbol(name) for name in SYMBOLS}}
+    text = re.sub(r"\d+", r"Dim.of(\g<0>)", str(dim)).replace("/", "//")
+    assert eval(text, names) == dim
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])

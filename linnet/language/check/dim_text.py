@@ -19,7 +19,9 @@ def sum_text(terms: Iterable[Term]) -> str:
     for coefficient, factors in ordered:
         product = _product_text(abs(coefficient), factors)
         if not text:
-            text = product if coefficient > 0 else f"-{product}"
+            # `-H / N` would divide -H.
+            divided = coefficient == -1 and factors and not isinstance(factors[0], str) and factors[0].op in "/%"
+            text = product if coefficient > 0 else f"-({product})" if divided else f"-{product}"
         else:
             text += f" + {product}" if coefficient > 0 else f" - {product}"
     return text or "0"
@@ -41,12 +43,8 @@ def _atom_text(atom: Atom) -> str:
     if atom.op in ("min", "max"):
         return f"{atom.op}({atom.left}, {atom.right})"
     terms = list(atom.left.terms())
-    bare = not terms or (
-        len(terms) == 1 and terms[0][0] > 0 and (atom.op == "/" or terms[0][0] == 1 or not terms[0][1])
-    )
-    if bare and atom.op == "%":
-        bare = _is_simple(atom.left)
-    left = str(atom.left) if bare and not _starts_with_remainder(atom.left) else f"({atom.left})"
+    product = atom.op == "/" and len(terms) == 1 and terms[0][0] > 0 and not _is_remainder(atom.left)
+    left = str(atom.left) if product or _is_simple(atom.left) else f"({atom.left})"
     right = str(atom.right) if _is_simple(atom.right) else f"({atom.right})"
     return f"{left} {atom.op} {right}"
 
@@ -62,7 +60,7 @@ def _is_simple(dim: Dim) -> bool:
     return isinstance(atom, str) or atom.op in ("min", "max")
 
 
-def _starts_with_remainder(dim: Dim) -> bool:
+def _is_remainder(dim: Dim) -> bool:
     terms = list(dim.terms())
     if len(terms) != 1 or len(terms[0][1]) != 1:
         return False

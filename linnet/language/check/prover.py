@@ -122,7 +122,10 @@ class Learner:
         known.zero, known.nonnegative, known.nonzero = [], [], []
         known.forget()
         for atom, value in list(known.solved.items()):
-            rewritten = known.rewrite(value)
+            try:
+                rewritten = known.rewrite(value)
+            except DimError:
+                continue
             if atom not in self._mentioned(rewritten) and known.solved.keys().isdisjoint(_atoms(rewritten)):
                 known.solved[atom] = rewritten
         known.forget()

@@ -90,7 +90,7 @@ class Cursor:
         if token.kind == "name" or (allow_reserved and token.kind in RESERVED):
             self.next()
             return Name(self.span_of(token), token.text)
-        is_word = token.kind in RESERVED or (token.kind in KEYWORDS and not self.begins_line())
+        is_word = token.kind in RESERVED or (token.kind in KEYWORDS and not self.token.first)
         if is_word:
             kind = "is reserved for a later version" if token.kind in RESERVED else "is a keyword"
             self.report(
@@ -114,14 +114,8 @@ class Cursor:
         """From the offset `start` to the end of the token taken last."""
         return Span(self.source, start, max(start, self.tokens[self.index - 1].end if self.index else start))
 
-    def begins_line(self, token: Token | None = None) -> bool:
-        """Whether a token (the current one) is the first of its line."""
-        start = (token or self.token).start
-        line_start = self.source.text.rfind("\n", 0, start) + 1
-        return not self.source.text[line_start:start].strip()
-
     def column(self, token: Token) -> int:
-        return token.start - self.source.text.rfind("\n", 0, token.start) - 1
+        return self.source.position(token.start)[1]
 
     # Faults
 
@@ -142,7 +136,7 @@ class Cursor:
         """
         token = self.token
         span = self.span_of(token)
-        if self.index and (token.kind == "end" or (self.begins_line() and not here)):
+        if self.index and (token.kind == "end" or (self.token.first and not here)):
             last = self.tokens[self.index - 1].end
             span = Span(self.source, last, last)
         if help is None:

@@ -66,8 +66,8 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 class Token:
     """`kind` is "name", "int", "float", "string", "end", or the text itself for keywords, reserved words and marks.
 
-    `comments` counts the comments before the token; `suspect` says that an error is already reported at it or just
-    before it.
+    `comments` counts the comments before the token; `first` says that it is the first of its line; `suspect` that an
+    error is already reported at it or just before it.
     """
 
     kind: str
@@ -76,6 +76,7 @@ class Token:
     end: int
     comments: int
     value: int | float | str | None
+    first: bool
     suspect: bool
 
 
@@ -100,6 +101,8 @@ class _Lexer:
         self.tokens: list[Token] = []
         self.comments: list[Comment] = []
         self.suspect = False
+        self.last = 0
+        """Where the last token ends."""
 
     def run(self) -> Lexed:
         text, match_token = self.text, _TOKEN.match
@@ -143,7 +146,10 @@ class _Lexer:
         self.diagnostics.error(code, message, self.span(start, end), help=help)
 
     def push(self, kind: str, word: str, start: int, value: int | float | str | None) -> None:
-        self.tokens.append(Token(kind, word, start, start + len(word), len(self.comments), value, self.suspect))
+        end = start + len(word)
+        first = self.text.find("\n", self.last, start) >= 0 or not self.tokens
+        self.tokens.append(Token(kind, word, start, end, len(self.comments), value, first, self.suspect))
+        self.last = end
         self.suspect = False
 
     def block_comment(self, start: int) -> int:

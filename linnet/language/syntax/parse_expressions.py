@@ -430,7 +430,7 @@ class ExpressionParser(Cursor):
         if splits and self.at(">="):
             token = self.token
             self.tokens[self.index] = self.token = Token(
-                "=", "=", token.start + 1, token.end, token.comments, None, token.suspect
+                "=", "=", token.start + 1, token.end, token.comments, None, False, token.suspect
             )
             return
         if not self.at(">"):

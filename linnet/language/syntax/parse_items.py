@@ -65,8 +65,8 @@ class ItemParser(StatementParser):
         """Skips to where an item may begin: at an item's first word, at the margin or outside brackets."""
 
         def stops(due: list[str]) -> bool:
-            begins_item = self.token.kind in ITEM_WORDS and self.begins_line()
-            return begins_item and (not due or self.column(self.token) == 0)
+            begins_item = self.token.kind in ITEM_WORDS and self.token.first
+            return begins_item and (not due or self.column(self.token) == 1)
 
         self.resync(begun, stops)
 
@@ -165,14 +165,14 @@ class ItemParser(StatementParser):
         else:
             help = "declare an `op` with a body instead"
             self.error("E2190", "`extern` is not implemented", self.span_of(token), help)
-        margin = self.column(token) if self.begins_line(token) else 0
+        margin = self.column(token) if token.first else 1
         while not self.at("end"):
             if self.at("{"):
                 begun = self.index
                 self.next()
                 self.resync(begun, lambda due: not due)
                 return
-            if self.token.kind in ITEM_WORDS and self.begins_line() and self.column(self.token) <= margin:
+            if self.token.kind in ITEM_WORDS and self.token.first and self.column(self.token) <= margin:
                 return
             self.next()
 
@@ -264,10 +264,10 @@ class ItemParser(StatementParser):
     def skip_header(self, start: Token) -> None:
         """Skips to the `{` that opens a body after a header that cannot be read, or to the next declaration."""
         while not self.at("end", "}"):
-            if self.token is not start and self.token.kind in DECLARATIONS and self.begins_line():
+            if self.token is not start and self.token.kind in DECLARATIONS and self.token.first:
                 return
             following = self.peek()
-            if self.at("{") and (self.begins_line(following) or following.kind in _BODY_WORDS):
+            if self.at("{") and (following.first or following.kind in _BODY_WORDS):
                 return
             self.next()
 
@@ -359,7 +359,7 @@ class ItemParser(StatementParser):
         """Skips to where a member may begin or the block ends; True if it ended without its `}`."""
 
         def stops(due: list[str]) -> bool:
-            return (self.token.kind in MEMBER_WORDS and self.begins_line()) or (not due and self.at(";"))
+            return (self.token.kind in MEMBER_WORDS and self.token.first) or (not due and self.at(";"))
 
         return self.resync_or_end(owner, begun, stops)
 

@@ -76,7 +76,7 @@ class StatementParser(TypeParser):
 
     def ends_unclosed(self, owner: Token) -> bool:
         """Whether a declaration begins here, no further right than `owner`: then a `}` is missing before it."""
-        declares = self.token.kind in DECLARATIONS and self.begins_line()
+        declares = self.token.kind in DECLARATIONS and self.token.first
         return declares and self.column(self.token) <= self.column(owner)
 
     def next_statement(self, owner: Token, begun: int) -> bool:
@@ -86,12 +86,12 @@ class StatementParser(TypeParser):
             kind = self.token.kind
             if kind in STATEMENT_WORDS:
                 # Inside brackets it may belong to what cannot be read, unless it begins a line no further right.
-                outside = self.begins_line() and self.column(self.token) <= self.column(self.tokens[begun])
+                outside = self.token.first and self.column(self.token) <= self.column(self.tokens[begun])
                 return not due or outside
             if due:
                 return False
             names = kind == "name" and self.peek().kind == "="
-            return kind == ";" or ((names or kind in ("for", "if", "match")) and self.begins_line())
+            return kind == ";" or ((names or kind in ("for", "if", "match")) and self.token.first)
 
         return self.resync_or_end(owner, begun, stops)
 

@@ -12,6 +12,7 @@ import torch
 
 from linnet.language.program.binding import BoundProgram, bind
 from linnet.language.program.checked import Program
+from linnet.runner.errors import IndexRangeError
 from linnet.runner.torch.module import Model, load_model
 from linnet.runner.torch.weights import random_weights
 
@@ -125,6 +126,27 @@ def test_states_reset_to_zeros(bound: BoundProgram, load: Load) -> None:
     assert not torch.equal(model.run_entry("decode", [tokens[:, :1], 3]), first)
     model.reset_state()
     assert torch.equal(model.run_entry("decode", [tokens[:, :1], 3]), first)
+
+
+def test_tokens_and_positions_outside_are_errors_and_change_nothing(bound: BoundProgram, load: Load) -> None:
+    model, tokens = load(bound), draw(2, 6)
+    expected = model.run_entry("prefill", [tokens, 0])
+    for entry, inputs, message in (
+        ("forward", [[[0, VOCAB]]], "entry forward: id 64 is outside the vocabulary of 64 entries"),
+        ("decode", [tokens[:, :1], MAX_SEQ], "entry decode: position 32 is outside"),
+        ("decode", [tokens[:, :1], -1], "entry decode: position -1 is outside"),
+        ("prefill", [tokens, MAX_SEQ - 5], "entry prefill: position 32 is outside"),
+        ("decode_rows", [tokens[:, :1], [3, MAX_SEQ]], "entry decode_rows: position 32 is outside"),
+        ("prefill_slots", [tokens, [0, 2], [6, 6]], "entry prefill_slots: position 2 is outside the cache"),
+        ("loss_packed", [[1], [0], [0], [VOCAB], [1.0]], "entry loss_packed: position 64 is outside"),
+    ):
+        with pytest.raises(IndexRangeError) as caught:
+            model.run_entry(entry, inputs)
+        assert message in str(caught.value)
+    after = model.run_entry("decode", [tokens[:, :1], 6])
+    model.reset_state()
+    assert torch.equal(model.run_entry("prefill", [tokens, 0]), expected)
+    assert torch.equal(model.run_entry("decode", [tokens[:, :1], 6]), after)
 
 
 def test_decode_rows_at_different_lengths(bound: BoundProgram, load: Load) -> None:

@@ -80,6 +80,8 @@ def _arranged(function: CheckedFunction, values: Any) -> Iterator[tuple[str, Typ
         if unknown:
             raise _RefusedError(f"no input is called {unknown[0]!r}")
         given = dict(values)
+    elif not isinstance(values, list | tuple):
+        raise _RefusedError(f"the inputs are a list, or a mapping by name, and not a {type(values).__name__}")
     else:
         if len(values) > len(names):
             raise _RefusedError(f"{len(values)} inputs are given where {len(names)} are taken")

@@ -12,7 +12,6 @@ from linnet.runner.backend import BACKENDS, RunnableModel, backend
 from linnet.runner.errors import SpecError
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.interpreter import Frame, Preparation
-from linnet.runner.torch.meta import BUILDERS
 from linnet.runner.torch.module import Model
 
 Spec = tuple[tuple[int, ...], str]
@@ -37,7 +36,6 @@ CASES: list[tuple[str, list[Spec], Spec, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("op", "inputs", "result", "attributes"), CASES)
 def test_shapes_are_those_of_the_cpu(op: str, inputs: list[Spec], result: Spec, attributes: dict[str, Any]) -> None:
-    assert op in BUILDERS
     for device in ("cpu", "meta"):
         make = GraphMaker()
         values = [make.input(*spec) for spec in inputs]

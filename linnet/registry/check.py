@@ -194,7 +194,9 @@ def _check_source(run: _Check) -> None:
 
 
 def _diagnosed(item: Diagnostic) -> Problem:
-    return Problem(f"source.{item.code}", item.span.location(), f"{item.code}: {item.message}", item.help or "")
+    return Problem(
+        f"source.{item.code}", item.span.location(), f"{item.code}: {_sentence(item.message)}", item.help or ""
+    )
 
 
 def _check_generics(run: _Check) -> None:

@@ -19,6 +19,9 @@ MANIFEST_NAME = "linnet.toml"
 NAME_CHARACTERS = 64
 PATH_CHARACTERS = 1024
 SEGMENT_BYTES = 255
+# Bounds on a package, so that a check ends: of one file, without weights, and of how many there are.
+FILE_BYTES = 64 << 20
+MOST_FILES = 10_000
 # Folders and files that tools leave behind; never part of a package.
 LEFTOVERS = frozenset({"__pycache__", "Thumbs.db", "desktop.ini", "node_modules"})
 # Names that Windows gives to devices, with any extension.
@@ -133,8 +136,7 @@ def read_file(root: Path, text: str, limit: int) -> bytes:
         reason = (error.strerror or "unknown error").lower()
         raise PackageError([_file_problem(text, f"cannot be read: {reason}", "Make it a readable file.")]) from None
     if len(data) > limit:
-        help = "Make it smaller: large data belongs in weights."
-        raise PackageError([_file_problem(text, f"is larger than {human_size(limit)}", help)])
+        raise PackageError([_too_large(text, limit)])
     return data
 
 
@@ -143,7 +145,8 @@ def package_files(root: Path, *, skip: frozenset[str] = frozenset()) -> list[Pac
     keep with the sources) and without hidden files and what tools leave behind.
 
     Raises PackageError with every path that cannot be part of a package: one that leaves it through a link, a device or
-    socket, a name that is not the same everywhere, two names that differ only in case.
+    socket, a name that is not the same everywhere, two names that differ only in case, a file over FILE_BYTES; or where
+    there are more than MOST_FILES.
     """
     problems: list[Problem] = []
     files: list[PackageFile] = []
@@ -151,6 +154,10 @@ def package_files(root: Path, *, skip: frozenset[str] = frozenset()) -> list[Pac
     for text in _walk(root, problems):
         if text in skip:
             continue
+        if len(seen) == MOST_FILES:
+            message = f"The package {root} holds more than {MOST_FILES} files."
+            problems.append(Problem("package.folder", str(root), message, "Keep what the model needs."))
+            break
         if fault := path_fault(text):
             problems.append(path_problem(text, fault))
             continue
@@ -163,6 +170,9 @@ def package_files(root: Path, *, skip: frozenset[str] = frozenset()) -> list[Pac
             path = package_path(root, text)
             if not path.is_file():
                 problems.append(_file_problem(text, "is not a plain file", "Remove it or replace it by a file."))
+                continue
+            if path.stat().st_size > FILE_BYTES:
+                problems.append(_too_large(text, FILE_BYTES))
                 continue
             size, digest = digest_file(path)
         except PackageError as error:
@@ -221,6 +231,11 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[str]:
                 pending.append(f"{text}/")
             else:
                 yield text
+
+
+def _too_large(text: str, limit: int) -> Problem:
+    help = "Make it smaller: large data belongs in weights."
+    return _file_problem(text, f"is larger than {human_size(limit)}", help)
 
 
 def _file_problem(text: str, fault: str, help: str, kind: str = "package.file") -> Problem:

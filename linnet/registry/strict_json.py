@@ -20,7 +20,7 @@ class JsonObject(dict[str, Any]):
 def parse_json(data: bytes) -> Any:
     """The value written in `data`, objects as JsonObject. Raises BadJsonError."""
     try:
-        return json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_constant)
+        return json.loads(data.decode().removeprefix("\ufeff"), object_pairs_hook=_object, parse_constant=_constant)
     except UnicodeDecodeError as error:
         raise BadJsonError(f"is not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:

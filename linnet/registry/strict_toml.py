@@ -21,7 +21,8 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     if len(data) > TOML_BYTES:
         raise BadTomlError(f"it is larger than {TOML_BYTES >> 10} kB")
     try:
-        text = data.decode()
+        # Some editors put a byte order mark first.
+        text = data.decode().removeprefix("\ufeff")
         if _LONG_KEY.search(text):
             raise BadTomlError(f"it has a key of more than {KEY_PARTS} parts")
         return tomllib.loads(text)

@@ -81,6 +81,10 @@ def test_every_key_is_read() -> None:
         card.model.name = "x"  # type: ignore[misc]
 
 
+def test_a_byte_order_mark_is_passed_over() -> None:
+    assert parse_card(b"\xef\xbb\xbf" + CARD.encode()).model.name == "tiny"
+
+
 def test_optional_tables_may_be_absent() -> None:
     card = parse_card(CARD.encode())
     assert isinstance(card, Card)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linnet.registry import package
 from linnet.registry.errors import PackageError, bare, listed, nearest, shown
 from linnet.registry.package import (
     human_size,
@@ -39,28 +40,28 @@ def test_a_path_that_leaves_is_refused_before_it_is_opened(tmp_path: Path, text:
 
 
 def test_a_link_that_leaves(tmp_path: Path) -> None:
-    package, outside = tmp_path / "package", tmp_path / "secret"
-    package.mkdir()
+    folder, outside = tmp_path / "package", tmp_path / "secret"
+    folder.mkdir()
     outside.write_text("secret")
-    (package / "out").symlink_to(outside)
-    (package / "folder").symlink_to(tmp_path)
-    (package / "loop").symlink_to(package / "loop")
-    (package / "inside.md").write_text("text")
-    (package / "link.md").symlink_to(package / "inside.md")
-    assert read_file(package, "link.md", 10) == b"text"
+    (folder / "out").symlink_to(outside)
+    (folder / "folder").symlink_to(tmp_path)
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "inside.md").write_text("text")
+    (folder / "link.md").symlink_to(folder / "inside.md")
+    assert read_file(folder, "link.md", 10) == b"text"
     for text in ("out", "folder/secret", "folder/package/inside.md/../../secret"):
         with pytest.raises(PackageError):
-            package_path(package, text)
+            package_path(folder, text)
     with pytest.raises(PackageError) as caught:
-        package_path(package, "out")
+        package_path(folder, "out")
     assert str(caught.value) == (
         'out: The path "out" leaves the package through a symbolic link. Write a path inside the package, such as '
         "src/lib.linnet, with forward slashes."
     )
     with pytest.raises(PackageError, match="is a symbolic link that leads nowhere"):
-        package_path(package, "loop")
+        package_path(folder, "loop")
     with pytest.raises(PackageError) as caught:
-        package_files(package)
+        package_files(folder)
     assert [problem.where for problem in caught.value.problems] == ["folder", "loop", "out"]
 
 
@@ -110,6 +111,22 @@ def test_names_that_are_not_the_same_everywhere(tmp_path: Path) -> None:
         'The path "con.md" has a segment that is a device name on Windows.',
         'The path "odd\\u202ename.md" holds a control or invisible character.',
     ]
+
+
+def test_a_package_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "big.md").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(PackageError, match=r'The file "big\.md" is larger than 64\.0 MB\. Make it smaller'):
+        package_files(tmp_path)
+    assert package_files(tmp_path, skip=frozenset({"big.md"})) == []
+    (tmp_path / "big.md").unlink()
+    monkeypatch.setattr(package, "MOST_FILES", 2)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(PackageError, match="holds more than 2 files"):
+        package_files(tmp_path)
+    (tmp_path / "c").unlink()
+    assert len(package_files(tmp_path)) == 2
 
 
 def test_a_file_over_its_limit(tmp_path: Path) -> None:

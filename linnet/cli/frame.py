@@ -44,6 +44,8 @@ def run(group: click.Group) -> NoReturn:
 
 def exit_code(group: click.Group) -> int:
     colour = False if os.environ.get("NO_COLOR") else None
+    if not sys.stderr.isatty():
+        _silence_downloads()
     try:
         done = group.main(standalone_mode=False, color=colour)
     except click.ClickException as error:
@@ -61,7 +63,21 @@ def exit_code(group: click.Group) -> int:
     return done if isinstance(done, int) else FINE
 
 
+def _silence_downloads() -> None:
+    # The Hub's client reads this once, when it is first imported; commands import it late.
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+
+def _quiet(ctx: click.Context, option: click.Parameter, quiet: bool) -> bool:
+    if quiet:
+        _silence_downloads()
+    return quiet
+
+
 quiet_option = click.option(
-    "--quiet", is_flag=True, help="Print only what was asked for: no progress, no closing remarks."
+    "--quiet",
+    is_flag=True,
+    callback=_quiet,
+    help="Print only what was asked for: no progress, no closing remarks.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

@@ -54,15 +54,18 @@ def command(
     """
     from linnet import nest
 
-    reports = []
-    for name in progress(packages, "checking", quiet=quiet):
-        report = nest.check(name, hub=not no_hub, smoke=smoke, weights=weights, strict=strict)
-        reports.append(report)
-        if not as_json:
-            for line in report_lines(report, quiet=quiet):
-                click.echo(line)
+    if weights is not None and len(packages) > 1:
+        raise click.UsageError("--weights belongs to one package: name one PATH, or check the others without it.")
+    reports = [
+        nest.check(name, hub=not no_hub, smoke=smoke, weights=weights, strict=strict)
+        for name in progress("checking", quiet=quiet)(packages)
+    ]
     if as_json:
         click.echo(json.dumps([report.to_dict() for report in reports], indent=1, ensure_ascii=False))
+    else:
+        for report in reports:
+            for line in report_lines(report, quiet=quiet):
+                click.echo(line)
     if all(report.ok for report in reports):
         return FINE
     return COULD_NOT if all(report.ok or report.undone for report in reports) else PROBLEMS

@@ -8,6 +8,7 @@ import click
 
 from linnet.cli.codes import FINE
 from linnet.cli.frame import quiet_option
+from linnet.cli.output import progress
 
 
 @click.command("build")
@@ -33,7 +34,7 @@ def command(folder: Path, output: Path, quiet: bool) -> int:
     from linnet.registry.index import build_index, write_index
     from linnet.registry.report import counted
 
-    index = build_index(folder)
+    index = build_index(folder, progress("reading", quiet=quiet))
     write_index(index, output)
     if not quiet:
         click.echo(f"{output}: {counted(len(index['packages']), 'package')}.")

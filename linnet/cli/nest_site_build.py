@@ -8,6 +8,7 @@ import click
 
 from linnet.cli.codes import FINE, PROBLEMS
 from linnet.cli.frame import quiet_option
+from linnet.cli.output import progress
 
 
 @click.command("build")
@@ -38,7 +39,7 @@ def command(nests: Path | None, output: Path, base_url: str | None, quiet: bool)
     from linnet.site_builder.collect import PackageSource
 
     folder = nests or BUNDLED
-    records = build_index(folder)["packages"]
+    records = build_index(folder, progress("reading", quiet=quiet))["packages"]
     report = build_site(
         [PackageSource(folder / record["name"], record) for record in records], output, base_url=base_url
     )

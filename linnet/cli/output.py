@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -16,10 +16,17 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def progress(items: Sequence[Item], label: str, *, quiet: bool) -> Iterable[Item]:
-    """`items`, with a bar on stderr while they take over a second, where stderr is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        return items
-    from tqdm import tqdm
+def progress(label: str, *, quiet: bool) -> Callable[[Sequence[Item]], Iterable[Item]]:
+    """A function that hands on items one by one, with a bar on stderr where that is a terminal.
 
-    return tqdm(items, desc=label, delay=1, leave=False, file=sys.stderr)
+    The bar appears once the work has taken a second, and is gone at the end.
+    """
+
+    def watch(items: Sequence[Item]) -> Iterable[Item]:
+        if quiet or not sys.stderr.isatty():
+            return items
+        from tqdm import tqdm
+
+        return tqdm(items, desc=label, delay=1, leave=False, file=sys.stderr)
+
+    return watch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,15 @@ from linnet.registry.weights import locate_weights
 SCHEMA = 1
 
 
-def build_index(nests: Path) -> dict[str, Any]:
+def build_index(nests: Path, watch: Callable[[Sequence[Path]], Iterable[Path]] = iter) -> dict[str, Any]:
     """The index of every package in the folder `nests`: `{"schema": 1, "packages": [record, ...]}`, sorted by name.
 
-    Raises PackageError with the problems of every package that does not check, or where there is no package.
+    `watch` hands on the packages one by one, for who shows progress. Raises PackageError with the problems of every
+    package that does not check, or where there is no package.
     """
     records: list[dict[str, Any]] = []
     problems: list[Problem] = []
-    for folder in package_folders(nests):
+    for folder in watch(package_folders(nests)):
         try:
             records.append(package_record(folder))
         except RegistryError as error:

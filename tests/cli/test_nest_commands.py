@@ -50,6 +50,12 @@ def test_check_fails_with_what_is_wrong_and_the_next_step(run: Run, tiny: Path) 
     assert len(quiet.stdout) < len(done.stdout)
 
 
+def test_weights_belong_to_one_package(run: Run, tiny: Path) -> None:
+    done = run("nest", "check", "--weights", tiny, tiny, tiny)
+    assert done.returncode == 2
+    assert "--weights belongs to one package" in done.stderr
+
+
 def test_strict_makes_warnings_errors(run: Run, tiny: Path) -> None:
     source = tiny / "lib.linnet"
     source.write_text(source.read_text().replace("{relu}", "{relu, silu}"))

@@ -10,14 +10,12 @@ from linnet.language.check import prelude
 from linnet.language.check.context import PRELUDE, CheckFailedError, ConstDecl, Context
 from linnet.language.check.dims import Dim
 from linnet.language.check.literals import coerce, is_flex
-from linnet.language.check.members import block_mapping, path_item
+from linnet.language.check.members import block_mapping, not_member_help, path_item
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.substitute import (
-    bare_name,
     kind_accepts,
     match_type,
     substitute,
-    substitute_clause,
     substitute_dim,
     substitute_value,
 )
@@ -81,7 +79,7 @@ def call(ctx: Context, node: tree.CallExpr, expected: Type | None) -> Typed:
 
 
 def _is_prelude(ctx: Context, name: str) -> bool:
-    return name in PRELUDE and ctx.find_local(name) is None
+    return name in PRELUDE
 
 
 def _call(ctx: Context, node: tree.CallExpr) -> Typed:
@@ -124,10 +122,12 @@ def _call(ctx: Context, node: tree.CallExpr) -> Typed:
 def _member_call(ctx: Context, node: tree.CallExpr, callee: tree.MemberExpr) -> Typed:
     object = ctx.expr(callee.object)
     if not isinstance(object.type, BlockType):
-        help = None
-        if isinstance(object.type, OptionalType):
-            help = "take it apart first: `match v { some(x) => .. none => .. }`"
-        ctx.fail("E2107", f"{describe(object.type)} has no method `{callee.name.text}`", callee.name.span, help=help)
+        ctx.fail(
+            "E2107",
+            f"{describe(object.type)} has no method `{callee.name.text}`",
+            callee.name.span,
+            help=not_member_help(object.type),
+        )
     block = object.type.block
     ctx.checker.ensure_members(block)
     method = block.methods.get(callee.name.text)
@@ -185,8 +185,7 @@ def _method_call(ctx: Context, node: tree.CallExpr, object: Typed, method: Check
 
 
 def _prove_callee(ctx: Context, function: CheckedFunction, mapping: dict[str, GenericValue], span: Span) -> None:
-    clauses = [substitute_clause(clause, mapping) for clause in function.where]
-    prove_where(ctx, f"`{function.name}`", clauses, span)
+    prove_where(ctx, f"`{function.name}`", function.where, mapping, span, function.span)
 
 
 def _slots(function: CheckedFunction) -> list[Slot]:
@@ -322,7 +321,7 @@ def _cannot_infer(
             continue
         unlike = type(value.type) is not type(slot.type)
         if isinstance(value.type, TensorType) and isinstance(slot.type, TensorType):
-            unlike = len(value.type.shape) != len(slot.type.shape) or not _binds(slot.type, decl.name)
+            unlike = len(value.type.shape) != len(slot.type.shape)
         if unlike:
             coerce(ctx, value, substitute(slot.type, mapping), f" for `{slot.name}` of {what}")
     shown = ", ".join(g.name for g in generics[: generics.index(decl) + 1])
@@ -330,13 +329,8 @@ def _cannot_infer(
         "E2110",
         f"cannot infer generic `{decl.name}` of {what}",
         node.span,
-        help=f"write it: `{node.callee.span.text}<{shown}>(..)`",
+        help=f"write it: `{node.callee.span.text}<..>(..)`, with its generics in the order {shown}",
     )
-
-
-def _binds(type: Type, name: str) -> bool:
-    """Whether some axis of a tensor type is exactly the generic `name` (so that an argument would fix it)."""
-    return isinstance(type, TensorType) and any(isinstance(e, Dim) and bare_name(e) == name for e in type.shape)
 
 
 def _mentions(type: Type) -> set[str]:

@@ -21,7 +21,7 @@ from linnet.language.program.checked import (
     StructDecl,
     Typed,
 )
-from linnet.language.program.types import EnumType, TensorType, Type
+from linnet.language.program.types import DTYPES, EnumType, TensorType, Type
 from linnet.language.source import Span
 from linnet.language.syntax import tree
 
@@ -142,6 +142,7 @@ class Context:
         """Bind a local in the innermost scope (E1205 for a second one of its name, E1207 for a prelude name)."""
         if name.text in PRELUDE:
             self.error("E1207", f"`{name.text}` is a prelude name and cannot be redeclared", name.span)
+            self.poison(name)
             return
         scope = self.locals[-1]
         if name.text in scope:
@@ -188,19 +189,23 @@ class Context:
                 span,
                 help="bind the call's result with `let` first, then index it",
             )
-        near = get_close_matches(name, self.visible_names(), 1)
-        hint = f"did you mean `{near[0]}`?" if near else None
-        if hint is None and (home := self.checker.std_home(name)):
+        hint = None
+        if name in DTYPES and what == "function":
+            hint = f"to convert a value write `cast<{name}>(..)`"
+        elif home := self.checker.std_home(name):
             hint = f"add `use {home}::{{{name}}}`"
+        elif near := get_close_matches(name, self.visible_names(what), 1):
+            hint = f"did you mean `{near[0]}`?"
         self.fail("E1201", f"unknown {what} `{name}`", span, help=hint)
 
-    def visible_names(self) -> list[str]:
-        names = [name for scope in self.locals for name in scope]
-        names += [*self.generics, *self.scope.items, *self.scope.imports, *PRELUDE]
+    def visible_names(self, what: str = "name") -> list[str]:
+        """Names that could stand where an unknown `what` does."""
+        names = [*self.generics, *self.scope.items, *self.scope.imports]
+        if what == "type":
+            return [*names, *DTYPES]
+        if what == "shape":
+            return [name for name, decl in self.generics.items() if decl.kind == "Shape"]
+        names += [name for scope in self.locals for name in scope]
         if self.block is not None:
             names += [*self.block.members, *self.block.methods]
-        return names
-
-    def owner_text(self) -> str:
-        """How help lines name the declaration whose `where` would need a clause."""
-        return self.owner
+        return [*names, *PRELUDE]

@@ -148,7 +148,6 @@ def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | Non
     own = tuple(decl for name, decl in ctx.generics.items() if name not in outer.generics)
     where = where_clauses(ctx, item.where)
     ctx.facts = outer.facts.extend(where) if where else outer.facts
-    _distinct(ctx, [parameter.name for parameter in item.parameters], "parameters")
     variables: list[LocalVar] = []
     defaults: list[Typed | None] = []
     for parameter in item.parameters:

@@ -42,8 +42,14 @@ def expression(ctx: Context, node: tree.Expr, expected: Type | None = None) -> T
             ctx.fail("E2101", "text has no use in an expression", node.span)
         case tree.NoneLiteral():
             if not isinstance(expected, OptionalType):
+                if expected is not None:
+                    found = f"expected {describe(expected)}, which `none` cannot be"
+                    ctx.fail("E2113", found, node.span, help=f"only an optional holds it: `{expected}?`")
                 ctx.fail(
-                    "E2113", "`none` needs a type from its context", node.span, help="annotate it: `let x: T? = none`"
+                    "E2113",
+                    "`none` needs a type from its context",
+                    node.span,
+                    help="annotate it: `let x: T? = none`",
                 )
             return NoneValue(expected, node.span)
         case tree.SomeExpr():

@@ -28,8 +28,8 @@ def build(ctx: Context, node: tree.LetIndexStmt) -> Typed:
         body = settle_default(ctx, ctx.expr(node.value))
     finally:
         ctx.indices = saved
-    type = tensor(ctx, body, "an element")
-    if type.shape:
+    type = body.type
+    if not isinstance(type, TensorType) or type.shape:
         ctx.fail("E3104", f"an element is a scalar, found {describe(type)}", node.value.span)
     for var, written in zip(axes, node.indices, strict=True):
         if var.extent == UNKNOWN:
@@ -72,8 +72,8 @@ def reduce(ctx: Context, node: tree.ReduceExpr) -> Typed:
     finally:
         ctx.indices = saved
     body = settle(ctx, body, accumulate) if accumulate is not None and is_flex(body.type) else settle_default(ctx, body)
-    type = tensor(ctx, body, f"`{kind}`")
-    if type.shape:
+    type = body.type
+    if not isinstance(type, TensorType) or type.shape:
         ctx.fail("E3104", f"the body of `{kind}` is a scalar, found {describe(type)}", node.body.span)
     if kind in ("any", "all"):
         if type.dtype != "bool":

@@ -20,7 +20,16 @@ from linnet.language.program.checked import (
     Typed,
     Weight,
 )
-from linnet.language.program.types import BlockType, EnumType, GenericValue, OptionalType, StructType, TensorType
+from linnet.language.program.types import (
+    BlockArrayType,
+    BlockType,
+    EnumType,
+    GenericValue,
+    OptionalType,
+    StructType,
+    TensorType,
+    Type,
+)
 from linnet.language.source import Span
 from linnet.language.syntax import tree
 
@@ -86,10 +95,17 @@ def member(ctx: Context, node: tree.MemberExpr) -> Typed:
             node.name.span,
             help=f"did you mean `{near[0]}`?" if near else f"its fields are {', '.join(fields)}",
         )
-    help = (
-        "take it apart first: `match v { some(x) => .. none => .. }`" if isinstance(value.type, OptionalType) else None
-    )
+    help = not_member_help(value.type)
     ctx.fail("E2107", f"{describe(value.type)} has no member `{node.name.text}`", node.name.span, help=help)
+
+
+def not_member_help(type: Type) -> str | None:
+    """How to reach the members behind an optional or an array."""
+    if isinstance(type, OptionalType):
+        return "take it apart first: `match v { some(x) => .. none => .. }`"
+    if isinstance(type, BlockArrayType):
+        return "take one of its blocks: `layers[0]`, or each with `static for layer in layers`"
+    return None
 
 
 def path_item(ctx: Context, node: tree.Expr) -> object:

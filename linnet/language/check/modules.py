@@ -132,8 +132,12 @@ class Loader:
             self._module_not_found(use, segments, root)
             return
         if resolved in self.active:
+            cycle = [*self.active[self.active.index(resolved) :], resolved]
+            chain = " -> ".join(self.modules[path].key for path in cycle)
             span = use.path[0].span.to(use.path[-1].span)
-            self.diagnostics.error("E1206", f"import cycle: `{'.'.join(segments)}` is still being loaded", span)
+            self.diagnostics.error(
+                "E1206", f"import cycle: {chain}", span, help="move what both need into a third module"
+            )
             return
         key = ".".join((package.key, *rest))
         shown = (
@@ -174,8 +178,12 @@ class Loader:
         known = [
             ".".join((segments[0], *path.relative_to(root).with_suffix("").parts)) for path in root.rglob("*.linnet")
         ]
-        near = get_close_matches(".".join(segments), known, 1)
+        written = ".".join(segments)
+        inside = sorted(key for key in known if key.startswith(written + "."))
+        near = inside[:1] or get_close_matches(written, known, 1)
         notes: tuple[Note, ...] = ()
+        if inside:
+            notes = (Note(f"`{written}` is a folder of {', '.join(key.rsplit('.', 1)[1] for key in inside)}", None),)
         if use.names is None and len(segments) > 2 and ".".join(segments[:-1]) in known:
             near = []
             notes = (Note(f"to import an item, write `use {'.'.join(segments[:-1])}::{{{segments[-1]}}}`", None),)

@@ -22,12 +22,8 @@ WHOLE = frozenset("reshape permute broadcast_to concat cumsum iota fill".split()
 def call(ctx: Context, name: str, node: tree.CallExpr, expected: Type | None) -> Typed:
     """A call of the prelude function `name`."""
     if name in RESERVED:
-        ctx.fail(
-            "E2190",
-            f"`{name}` is reserved and not implemented",
-            node.callee.span,
-            help="index notation gathers: `let y[i, h] = table[ids[i], h]`",
-        )
+        help = "index notation gathers: `let y[i, h] = table[ids[i], h]`" if name == "gather" else None
+        ctx.fail("E2190", f"`{name}` is reserved and not implemented", node.callee.span, help=help)
     if name in WHOLE and ctx.indices is not None:
         ctx.fail(
             "E3104",
@@ -176,9 +172,12 @@ def _reshape(ctx: Context, node: tree.CallExpr) -> Typed:
             f"  from [{', '.join(map(str, type.shape))}], {have} elements",
             f"    to [{', '.join(map(str, wanted))}], {want} elements",
         ]
+        both = have.constant is not None and want.constant is not None
         ctx.fail(
             "E2203",
-            "cannot prove that reshape keeps the number of elements",
+            f"reshape changes the number of elements from {have} to {want}"
+            if both
+            else "cannot prove that reshape keeps the number of elements",
             node.span,
             notes,
             where_help(ctx, Clause("==", have, want)),
@@ -258,7 +257,13 @@ def _concat(ctx: Context, node: tree.CallExpr) -> Typed:
     assert isinstance(total, Dim)
     for value, type in zip(values[1:], types[1:], strict=True):
         if type.dtype != first.dtype:
-            ctx.fail("E2103", f"`concat` needs one dtype, found `{first.dtype}` and `{type.dtype}`", value.span)
+            ctx.fail(
+                "E2103",
+                f"`concat` needs one dtype, found `{first.dtype}` and `{type.dtype}`",
+                value.span,
+                [f"first: {describe(first)}", f" here: {describe(type)}"],
+                f"convert it: `cast<{first.dtype}>(..)`",
+            )
         other = type.shape[axis] if len(type.shape) == len(first.shape) else None
         if not isinstance(other, Dim) or not same_type(_without(first, axis), _without(type, axis), ctx.facts):
             ctx.fail(

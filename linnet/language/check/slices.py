@@ -99,6 +99,9 @@ def _item(ctx: Context, element: ShapeElement, position: tree.Position | None) -
 def in_bounds(ctx: Context, position: Dim, extent: ShapeElement, span: Span) -> None:
     """Prove `0 <= position < extent` (E2209)."""
     assert isinstance(extent, Dim)
+    if position.constant is not None and position.constant < 0:
+        last = extent + position.constant
+        ctx.fail("E2209", "there are no negative indices", span, help=f"count from the end: `{last}`")
     low = Clause("<=", Dim.of(0), position)
     prove(ctx, "E2209", low, f"cannot prove that position `{position}` is not negative", span)
     high = Clause("<", position, extent)

@@ -153,7 +153,8 @@ def _assign(ctx: Context, node: tree.AssignStmt) -> Statement:
         return AssignState(name, _assigned(ctx, node, member.type))
     if ctx.block is not None and name in ctx.checker.broken_members.get(id(ctx.block), ()):
         raise CheckFailedError
-    if ctx.find_item(name, node.name.span) is not None or name in ctx.generics:
+    method = ctx.block is not None and name in ctx.block.methods
+    if method or ctx.find_item(name, node.name.span) is not None or name in ctx.generics:
         ctx.fail("E2108", f"`{name}` cannot be assigned", node.name.span)
     ctx.unknown(name, node.name.span)
 

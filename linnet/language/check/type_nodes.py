@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
 from linnet.language.check.context import AliasDecl, CheckFailedError, Context
 from linnet.language.check.dims import Clause, Dim, DimError
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.substitute import FLEX_INT, kind_accepts, substitute, substitute_clause, substitute_value
+from linnet.language.diagnostics import Note
 from linnet.language.program.checked import CheckedBlock, DimValue, GenericDecl, StructDecl
 from linnet.language.program.types import (
     DTYPES,
@@ -56,10 +57,14 @@ def dimension(ctx: Context, node: tree.Expr, nonnegative: bool = True) -> Dim:
 
 def where_help(ctx: Context, goal: Clause) -> str | None:
     """The help line that names the clause which would let `goal` be proven."""
-    if (goal.left - goal.right).constant is not None:
+    symbols = goal.left.symbols() | goal.right.symbols()
+    # A pack's count of elements is no dimension that a clause could name.
+    if (goal.left - goal.right).constant is not None or any(name.startswith("*") for name in symbols):
         return None
-    target = f" of {ctx.owner_text()}" if ctx.owner_text() else ""
-    return f'add "{ctx.facts.missing(goal)}" to the where clause{target}'
+    owner = ctx.owner
+    if ctx.block is not None and symbols <= {generic.name for generic in ctx.block.generics}:
+        owner = f"block {ctx.block.name}"
+    return f'add "{ctx.facts.missing(goal)}" to the where clause{f" of {owner}" if owner else ""}'
 
 
 def prove(ctx: Context, code: str, goal: Clause, message: str, span: Span, notes: Sequence[str] = ()) -> None:
@@ -121,6 +126,8 @@ def dtype(ctx: Context, node: tree.NamedType) -> DType:
             return DTypeVar(generic.name, generic.kind)
         if generic is not None:
             ctx.fail("E1208", f"`{name}` is a {generic.kind}, not an element type", node.span)
+        if ctx.find_item(name, node.span) is not None:
+            ctx.fail("E1208", f"`{name}` is not an element type", node.span)
     near = get_close_matches(node.span.text, [*DTYPES, *ctx.generics], 1)
     ctx.fail(
         "E1201",
@@ -164,7 +171,7 @@ def _named_type(ctx: Context, node: tree.NamedType, blocks: bool) -> Type:
                 )
             args = explicit_generics(ctx, decl.name, decl.generics, node.args, node.span)
             mapping = dict(zip((g.name for g in decl.generics), args, strict=True))
-            prove_where(ctx, f"block `{decl.name}`", [substitute_clause(c, mapping) for c in decl.where], node.span)
+            prove_where(ctx, f"block `{decl.name}`", decl.where, mapping, node.span, decl.span)
             return BlockType(decl, args)
         case AliasDecl():
             args = explicit_generics(ctx, decl.name, decl.generics, node.args, node.span)
@@ -192,13 +199,24 @@ def resolve_path(ctx: Context, path: Sequence[tree.Name]) -> object:
     return found
 
 
-def prove_where(ctx: Context, what: str, clauses: Sequence[Clause], span: Span) -> None:
-    """Prove a callee's or block's substituted `where` from the caller's facts (E2206)."""
+def prove_where(
+    ctx: Context,
+    what: str,
+    clauses: Sequence[Clause],
+    mapping: Mapping[str, GenericValue],
+    span: Span,
+    declared: Span,
+) -> None:
+    """Prove a callee's or block's `where`, its generics replaced, from the caller's facts (E2206)."""
     for clause in clauses:
-        if not ctx.facts.prove(clause):
-            ctx.fail(
-                "E2206", f"cannot prove `{clause}`, which {what} requires here", span, help=where_help(ctx, clause)
-            )
+        goal = substitute_clause(clause, mapping)
+        if ctx.facts.prove(goal):
+            continue
+        names = sorted(clause.left.symbols() | clause.right.symbols())
+        changed = [f"{name} = {value_text(mapping[name])}" for name in names if mapping.get(name) != Dim.symbol(name)]
+        given = f" for {', '.join(changed)}" if changed else ""
+        notes = [Note(f"{what} requires it", declared)]
+        ctx.fail("E2206", f"cannot prove `{clause}`{given}", span, notes, where_help(ctx, goal))
 
 
 def generic_argument(ctx: Context, decl: GenericDecl, node: tree.GenericArg) -> GenericValue:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from linnet.language.strict_toml import TOML_BYTES, BadTomlError, parse_toml
 from linnet.registry.card_reader import (
     Table,
     dtype_or_integer,
@@ -27,7 +28,6 @@ from linnet.registry.card_reader import (
 )
 from linnet.registry.errors import CardError, PackageError, Problem
 from linnet.registry.package import CARD_NAME, read_file
-from linnet.registry.strict_toml import TOML_BYTES, BadTomlError, parse_toml
 
 
 @dataclass(frozen=True, slots=True)

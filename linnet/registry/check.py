@@ -11,6 +11,7 @@ from linnet.language.check import load
 from linnet.language.diagnostics import Diagnostic
 from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import Program
+from linnet.language.strict_toml import TOML_BYTES, BadTomlError, parse_toml
 from linnet.registry.bindings import ResolvedBindings, read_bindings
 from linnet.registry.card import Card
 from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, bare, nearest, shown
@@ -27,7 +28,6 @@ from linnet.registry.package import (
 )
 from linnet.registry.parameters import count_parameters, human_count
 from linnet.registry.report import CheckReport, Section, counted, make_section, skipped
-from linnet.registry.strict_toml import TOML_BYTES, BadTomlError, parse_toml
 from linnet.registry.weights import locate_weights, read_tensors
 
 README_BYTES = 1 << 20

@@ -11,6 +11,7 @@ from typing import Any
 
 from linnet.language.program.binding import BoundProgram
 from linnet.language.program.checked import CheckedModule
+from linnet.language.strict_toml import TOML_BYTES, parse_toml
 from linnet.registry.bindings import ResolvedBindings, read_bindings
 from linnet.registry.card import Card
 from linnet.registry.check import check_package
@@ -18,7 +19,6 @@ from linnet.registry.errors import PackageError, Problem, RegistryError
 from linnet.registry.locate import Located, package_folders
 from linnet.registry.package import MANIFEST_NAME, package_files, read_file
 from linnet.registry.parameters import count_parameters
-from linnet.registry.strict_toml import TOML_BYTES, parse_toml
 from linnet.registry.weights import locate_weights
 
 SCHEMA = 1

@@ -12,6 +12,7 @@ from linnet.language.check.dims import Dim
 from linnet.language.check.literals import coerce, is_flex
 from linnet.language.check.members import block_mapping, not_member_help, path_item
 from linnet.language.check.modules import LoadedModule
+from linnet.language.check.references import Part, PreludeFunction
 from linnet.language.check.substitute import (
     kind_accepts,
     match_type,
@@ -27,6 +28,7 @@ from linnet.language.program.checked import (
     DimValue,
     GenericDecl,
     Literal,
+    LocalVar,
     MethodCall,
     NoneValue,
     SelfBlock,
@@ -55,11 +57,13 @@ class Slot:
     name: str
     type: Type
     default: Typed | None
+    target: LocalVar | Part
 
 
 def call(ctx: Context, node: tree.CallExpr, expected: Type | None) -> Typed:
     """`callee<generics>(args)`."""
     if isinstance(node.callee, tree.NameExpr) and _is_prelude(ctx, node.callee.name):
+        ctx.checker.references.use(node.callee.span, PreludeFunction(node.callee.name))
         return prelude.call(ctx, node.callee.name, node, expected)
     saved, ctx.indices = ctx.indices, None
     ctx.hidden.append(saved)
@@ -177,6 +181,8 @@ def _method_call(ctx: Context, node: tree.CallExpr, object: Typed, method: Check
     assert isinstance(object.type, BlockType)
     ctx.checker.edge(ctx.function, method, node.callee.span)
     ctx.checker.member_read(object.type.block, method.name)
+    written = node.callee.name.span if isinstance(node.callee, tree.MemberExpr) else node.callee.span
+    ctx.checker.references.use(written, method)
     outer = block_mapping(object.type)
     name = f"{object.type.block.name}.{method.name}"
     values, generics = arguments(ctx, f"`{name}`", method.generics, _slots(method), outer, node)
@@ -190,7 +196,7 @@ def _prove_callee(ctx: Context, function: CheckedFunction, mapping: dict[str, Ge
 
 def _slots(function: CheckedFunction) -> list[Slot]:
     return [
-        Slot(var.name, var.type, default) for var, default in zip(function.parameters, function.defaults, strict=True)
+        Slot(var.name, var.type, default, var) for var, default in zip(function.parameters, function.defaults, strict=True)
     ]
 
 
@@ -203,7 +209,7 @@ def _struct(ctx: Context, node: tree.CallExpr, decl: StructDecl) -> Typed:
             node.args[0].span,
             help=f"write `{decl.name}({', '.join(f'{name} = ..' for name, _ in decl.fields)})`",
         )
-    slots = [Slot(name, type, None) for name, type in decl.fields]
+    slots = [Slot(name, type, None, Part(decl, name)) for name, type in decl.fields]
     values, generics = arguments(ctx, f"struct `{decl.name}`", decl.generics, slots, {}, node)
     fields = tuple((name, substitute(type, generics)) for name, type in decl.fields)
     type = StructType(decl, tuple(generics[g.name] for g in decl.generics), fields)
@@ -234,6 +240,7 @@ def place_arguments(ctx: Context, what: str, slots: Sequence[Slot], node: tree.C
         position = names.index(named.name.text)
         if placed[position] is not None:
             ctx.fail("E2102", f"argument `{named.name.text}` is given twice", named.name.span)
+        ctx.checker.references.use(named.name.span, slots[position].target)
         placed[position] = named.value
     missing = [slot for slot, given in zip(slots, placed, strict=True) if given is None and slot.default is None]
     if missing:

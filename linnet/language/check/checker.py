@@ -10,6 +10,7 @@ from linnet.language.check import declarations, statements
 from linnet.language.check.context import PRELUDE, CheckFailedError, Context, Decl, Import, ModuleScope
 from linnet.language.check.expressions import expression
 from linnet.language.check.modules import STD_ROOT, LoadedModule
+from linnet.language.check.references import References, record_imports
 from linnet.language.diagnostics import Diagnostics, Note
 from linnet.language.program.checked import CheckedBlock, CheckedFunction, CheckedModule, Program, Typed
 from linnet.language.program.types import BlockArrayType, BlockType, OptionalType, Type
@@ -22,6 +23,7 @@ class Checker:
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self.diagnostics = diagnostics
+        self.references = References()
         self.scopes: dict[int, ModuleScope] = {}
         self.scope_of: dict[int, ModuleScope] = {}
         self.nodes: dict[int, tree.FunctionItem | tree.BlockItem] = {}
@@ -43,6 +45,7 @@ class Checker:
         for scope in order:
             for block in scope.checked.blocks.values():
                 self.ensure_members(block)
+        record_imports(self)
         for scope in order:
             self._check_bodies(scope)
         self._recursion(order)
@@ -140,6 +143,7 @@ class Checker:
             decl = self.declare(scope, name, span)
             if decl is None:
                 raise CheckFailedError
+            self.references.use(span, decl)
             return decl
         imported = scope.imports.get(name)
         if imported is None:
@@ -148,10 +152,12 @@ class Checker:
             return None
         imported.used = True
         if imported.item is None:
+            self.references.use(span, imported.module)
             return imported.module
         decl = self.declare(self.scopes[id(imported.module)], imported.item.text, span)
         if decl is None:
             raise CheckFailedError
+        self.references.use(span, decl)
         return decl
 
     def public_item(self, module: LoadedModule, name: tree.Name, ctx: Context) -> Decl:
@@ -177,6 +183,7 @@ class Checker:
         decl = self.declare(scope, name.text, name.span)
         if decl is None:
             raise CheckFailedError
+        self.references.use(name.span, decl)
         return decl
 
     def declare(self, scope: ModuleScope, name: str, used: Span | None = None) -> Decl | None:
@@ -191,6 +198,7 @@ class Checker:
         scope.declaring.append(name)
         try:
             decl = declarations.declare(self, scope, item)
+            self.references.define(item.name.span, decl, item.doc)
         except CheckFailedError:
             decl = None
         scope.declaring.pop()

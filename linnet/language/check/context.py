@@ -155,6 +155,7 @@ class Context:
                 "choose another name, or assign to a `var`",
             )
         self._remember(name, var, warn_unused)
+        self.checker.references.define(name.span, var)
 
     def _remember(self, name: tree.Name, var: LocalVar, warn_unused: bool) -> None:
         self.locals[-1][name.text] = var

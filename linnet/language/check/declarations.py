@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from linnet.language.check.context import PRELUDE, AliasDecl, CheckFailedError, ConstDecl, Context, Decl, ModuleScope
 from linnet.language.check.literals import coerce
 from linnet.language.check.prover import Facts
+from linnet.language.check.references import Part
 from linnet.language.check.type_nodes import describe, generic_argument, resolve_type, where_clauses
 from linnet.language.diagnostics import Note
 from linnet.language.program.checked import (
@@ -53,7 +54,10 @@ def declare(checker: Checker, scope: ModuleScope, item: tree.Item) -> Decl:
             return _struct(ctx, item)
         case tree.EnumItem():
             _distinct(ctx, item.variants, "variants")
-            return EnumType(item.name.text, scope.checked.name, tuple(name.text for name in item.variants))
+            enum = EnumType(item.name.text, scope.checked.name, tuple(name.text for name in item.variants))
+            for name in item.variants:
+                checker.references.define(name.span, Part(enum, name.text))
+            return enum
         case tree.FunctionItem():
             function = _function(ctx, item, None)
             scope.checked.functions[function.name] = function
@@ -123,6 +127,7 @@ def generics(ctx: Context, nodes: Sequence[tree.Generic]) -> None:
         elif any(other.default is not None for other in ctx.generics.values() if other in _own(ctx, nodes)):
             ctx.error("E2111", f"generic `{name}` without a default follows one with", node.name.span)
         ctx.generics[name] = decl
+        ctx.checker.references.define(node.name.span, decl)
 
 
 def _own(ctx: Context, nodes: Sequence[tree.Generic]) -> list[GenericDecl]:
@@ -134,7 +139,10 @@ def _struct(ctx: Context, item: tree.StructItem) -> StructDecl:
     generics(ctx, item.generics)
     _distinct(ctx, [field.name for field in item.fields], "fields")
     fields = tuple((field.name.text, resolve_type(ctx, field.type)) for field in item.fields)
-    return StructDecl(item.name.text, ctx.scope.checked.name, tuple(ctx.generics.values()), fields, item.name.span)
+    decl = StructDecl(item.name.text, ctx.scope.checked.name, tuple(ctx.generics.values()), fields, item.name.span)
+    for field, (name, type) in zip(item.fields, fields, strict=True):
+        ctx.checker.references.define(field.name.span, Part(decl, name), type=type)
+    return decl
 
 
 def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | None) -> CheckedFunction:
@@ -212,11 +220,14 @@ def members(checker: Checker, block: CheckedBlock) -> None:
             type = _member_type(ctx, node)
             member = CheckedMember(node.name.text, node.kind, type, node.doc, node.name.span)
             block.members.setdefault(member.name, member)
+            checker.references.define(node.name.span, member)
         except CheckFailedError:
             broken.add(node.name.text)
     for method in item.methods:
         try:
-            block.methods.setdefault(method.name.text, _function(ctx, method, block))
+            function = _function(ctx, method, block)
+            block.methods.setdefault(function.name, function)
+            checker.references.define(method.name.span, function)
         except CheckFailedError:
             broken.add(method.name.text)
 

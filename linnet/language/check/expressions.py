@@ -9,6 +9,7 @@ from linnet.language.check.context import PRELUDE, CheckFailedError, ConstDecl, 
 from linnet.language.check.dims import Dim
 from linnet.language.check.literals import FLOAT_FLEX, INT_FLEX, coerce, is_flex, settle, settle_default
 from linnet.language.check.operators import SCALAR_BOOL
+from linnet.language.check.references import Part
 from linnet.language.check.substitute import same_type
 from linnet.language.check.type_nodes import describe
 from linnet.language.program.checked import (
@@ -86,6 +87,7 @@ def name(ctx: Context, node: tree.NameExpr) -> Typed:
         ctx.read.add(id(var))
         if id(var) in ctx.poisoned:
             raise CheckFailedError
+        ctx.checker.references.use(node.span, var)
         return members.scalar_inside(ctx, Local(var.type, node.span, var))
     if ctx.indices is not None and text in ctx.indices:
         ctx.fail(
@@ -96,6 +98,7 @@ def name(ctx: Context, node: tree.NameExpr) -> Typed:
         )
     generic = ctx.generics.get(text)
     if generic is not None:
+        ctx.checker.references.use(node.span, generic)
         if generic.kind == "Dim":
             return DimValue(INT_FLEX, node.span, Dim.symbol(text))
         ctx.fail("E1208", f"generic `{text}` is a {generic.kind}, not a value", node.span)
@@ -220,6 +223,8 @@ def _match_enum(ctx: Context, node: tree.MatchExpr, subject: Typed, enum: EnumTy
             )
         if variant in arms:
             ctx.fail("E2117", f"`{variant}` is matched twice", arm.pattern.span)
+        if arm.pattern.name is not None:
+            ctx.checker.references.use(arm.pattern.name.span, Part(enum, variant))
         arms[variant] = ctx.expr(arm.body, expected)
     missing = [variant for variant in enum.variants if variant not in arms]
     if missing:

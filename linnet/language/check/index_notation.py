@@ -52,7 +52,8 @@ def _new_indices(ctx: Context, nodes: tuple[tree.Name | tree.PackAxis, ...]) -> 
             ctx.fail("E3105", f"index `{name.text}` is listed twice", node.span)
         if name.text in PRELUDE:
             ctx.fail("E1207", f"`{name.text}` is a prelude name and cannot be redeclared", name.span)
-        names[name.text] = IndexVar(name.text, UNKNOWN, pack)
+        var = names[name.text] = IndexVar(name.text, UNKNOWN, pack)
+        ctx.checker.references.define(name.span, var)
     return list(names.values())
 
 
@@ -159,6 +160,7 @@ def _index(ctx: Context, name: tree.Name, pack: bool) -> IndexVar:
     if var.pack != pack:
         words = ("a plain index, not a pack", "a pack: write it `*" + name.text + "`")
         ctx.fail("E3106", f"index `{name.text}` is {words[not pack]}", name.span)
+    ctx.checker.references.use(name.span, var)
     return var
 
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from linnet.language.check.context import CheckFailedError, ConstDecl, Context
 from linnet.language.check.modules import LoadedModule
+from linnet.language.check.references import Part
 from linnet.language.check.substitute import substitute
 from linnet.language.check.type_nodes import describe
 from linnet.language.program.checked import (
@@ -75,6 +76,7 @@ def member(ctx: Context, node: tree.MemberExpr) -> Typed:
                 node.name.span,
                 help=f"did you mean `{near[0]}`?" if near else f"its variants are {', '.join(found.variants)}",
             )
+        ctx.checker.references.use(node.name.span, Part(found, node.name.text))
         return EnumValue(found, node.span, node.name.text)
     saved, ctx.indices = ctx.indices, None
     try:
@@ -86,6 +88,7 @@ def member(ctx: Context, node: tree.MemberExpr) -> Typed:
     if isinstance(value.type, StructType):
         for field, type in value.type.fields:
             if field == node.name.text:
+                ctx.checker.references.use(node.name.span, Part(value.type.decl, field), type)
                 return scalar_inside(ctx, FieldValue(type, node.span, value, field))
         fields = [field for field, _ in value.type.fields]
         near = get_close_matches(node.name.text, fields, 1)
@@ -144,6 +147,7 @@ def block_member(ctx: Context, object: Typed, name: tree.Name) -> Typed:
         raise CheckFailedError
     ctx.checker.member_read(block, name.text)
     type = substitute(found.type, block_mapping(object.type))
+    ctx.checker.references.use(name.span, found, type)
     span = name.span if isinstance(object, SelfBlock) else object.span.to(name.span)
     if found.kind == "sub":
         return SubBlock(type, span, object, name.text)

@@ -6,7 +6,7 @@ dependency's `src`. Imports cannot leave their root: a module that a link leads 
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from linnet.language.diagnostics import Diagnostics, Note
 from linnet.language.source import Source, Span, read_source
+from linnet.language.strict_toml import BadTomlError, parse_toml
 from linnet.language.syntax import tree
 from linnet.language.syntax.parser import parse
 
@@ -76,18 +77,19 @@ class Loader:
         if folder in self.packages:
             return self.packages[folder]
         manifest = folder / MANIFEST
-        source = Source(str(_beside(shown, manifest)), "")
-        problems: list[str] = []
+        shown_as = str(_beside(shown, manifest))
+        source = Source(shown_as, "")
         dependencies: dict[str, Path] = {}
+        problems: list[str] = []
         try:
-            source = read_source(manifest, source.name)
-            data = tomllib.loads(source.text)
-        except (OSError, UnicodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            data = manifest.read_bytes()
+            source = Source(shown_as, data.decode(errors="replace"))
+            table = parse_toml(data)
+        except (OSError, BadTomlError) as error:
             problems.append(f"it is not readable TOML: {error}")
-            data = {}
         else:
-            problems += _package_problems(data)
-            declared = data.get("dependencies", {})
+            problems += _package_problems(table)
+            declared = table.get("dependencies", {})
             for name, value in declared.items() if isinstance(declared, dict) else ():
                 target = value.get("path") if isinstance(value, dict) and set(value) == {"path"} else None
                 if not isinstance(target, str):
@@ -99,7 +101,7 @@ class Loader:
                 else:
                     dependencies[name] = (folder / target).resolve()
         for problem in problems:
-            self.diagnostics.error("E5001", f"bad {MANIFEST}: {problem}", Span(source, 0, 0))
+            self.diagnostics.error("E5001", f"bad {MANIFEST}: {problem}", _key_span(source, problem))
         package = Package(key, folder / "src", dependencies)
         self.packages[folder] = package
         return package
@@ -208,6 +210,13 @@ def _beside(shown: Path, target: Path) -> Path:
             if target.is_relative_to(parent) and levels < len(shown.parents):
                 return shown.parents[levels] / target.relative_to(parent)
         return target
+
+
+def _key_span(source: Source, problem: str) -> Span:
+    """Where a manifest writes the key that a problem names; its start where no line does."""
+    keys = re.findall(r"(?:package|dependencies)\.([\w-]+)", problem) or re.findall(r"\[([\w-]+)\]", problem)
+    found = re.search(rf"^[ \t]*\[?[ \t]*({re.escape(keys[0])})\b", source.text, re.MULTILINE) if keys else None
+    return Span(source, *found.span(1)) if found else Span(source, 0, 0)
 
 
 def _package_problems(data: dict[str, object]) -> list[str]:

@@ -144,12 +144,14 @@ def _assign(ctx: Context, node: tree.AssignStmt) -> Statement:
                 [Note("declared here", declared)] if declared else (),
                 f"declare it with `var {name} = ..`",
             )
+        ctx.checker.references.use(node.name.span, var)
         return Let(var, _assigned(ctx, node, var.type))
     if ctx.block is not None and name in ctx.block.members:
         member = ctx.block.members[name]
         if member.kind != "state":
             ctx.fail("E2108", f"`{name}` is a `{member.kind}`: only own `state` can be assigned", node.name.span)
         ctx.checker.member_read(ctx.block, name)
+        ctx.checker.references.use(node.name.span, member)
         return AssignState(name, _assigned(ctx, node, member.type))
     if ctx.block is not None and name in ctx.checker.broken_members.get(id(ctx.block), ()):
         raise CheckFailedError

@@ -109,6 +109,7 @@ def shape(ctx: Context, axes: Sequence[tree.Axis]) -> Shape:
                 ctx.unknown(axis.name.text, axis.name.span, "shape")
             if generic.kind != "Shape":
                 ctx.fail("E1208", f"`{generic.name}` is a {generic.kind}, not a Shape", axis.span)
+            ctx.checker.references.use(axis.name.span, generic)
             result.append(Pack(generic.name))
         else:
             result.append(dimension(ctx, axis))
@@ -123,6 +124,7 @@ def dtype(ctx: Context, node: tree.NamedType) -> DType:
             return name
         generic = ctx.generics.get(name)
         if generic is not None and generic.kind not in ("Dim", "Shape"):
+            ctx.checker.references.use(node.span, generic)
             return DTypeVar(generic.name, generic.kind)
         if generic is not None:
             ctx.fail("E1208", f"`{name}` is a {generic.kind}, not an element type", node.span)

@@ -1,0 +1,232 @@
+"""What each name of a checked source refers to: for editors, and for links between pages.
+
+The checker only appends while it resolves names, also in programs with errors as far as it gets; the table is put in
+order when it is first asked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from linnet.language.check.context import AliasDecl, ConstDecl
+from linnet.language.check.modules import LoadedModule
+from linnet.language.program.checked import (
+    CheckedBlock,
+    CheckedFunction,
+    CheckedMember,
+    GenericDecl,
+    IndexVar,
+    LocalVar,
+    StructDecl,
+)
+from linnet.language.program.types import EnumType, Type, value_text
+from linnet.language.source import Source, Span
+
+if TYPE_CHECKING:
+    from linnet.language.check.checker import Checker
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A field of a struct, or a variant of an enum."""
+
+    owner: StructDecl | EnumType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreludeFunction:
+    """A function that needs no import; it is defined nowhere."""
+
+    name: str
+
+
+Target = (
+    LocalVar
+    | IndexVar
+    | GenericDecl
+    | CheckedMember
+    | CheckedFunction
+    | CheckedBlock
+    | ConstDecl
+    | AliasDecl
+    | StructDecl
+    | EnumType
+    | Part
+    | PreludeFunction
+    | LoadedModule
+)
+
+KINDS = (
+    *("local", "index", "generic", "param", "buffer", "state", "sub", "fn", "op", "entry", "block", "const", "alias"),
+    *("struct", "enum", "field", "variant", "prelude", "module"),
+)
+"""The kinds of what a name refers to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One name, where it is used or declared.
+
+    `kind` is one of `KINDS`. `definition` is the span of the name where it is declared, None for what has no source.
+    `type` is a value's type in the generics of the place of use, None for what is no value.
+    """
+
+    span: Span
+    kind: str
+    target: Target
+    definition: Span | None
+    type: Type | None
+    doc: str | None
+
+    @property
+    def name(self) -> str:
+        """The name that the target was declared with; a module's is its import path."""
+        return self.target.key if isinstance(self.target, LoadedModule) else self.target.name
+
+    @property
+    def is_definition(self) -> bool:
+        """Whether this is the name's own declaration."""
+        return self.definition == self.span
+
+    @property
+    def type_text(self) -> str | None:
+        """The type as a reader would write it, a function's signature, a generic's kind; None where there is none."""
+        if self.type is not None:
+            return str(self.type)
+        match self.target:
+            case CheckedFunction():
+                return " ".join(self.target.signature.text.split())
+            case IndexVar():
+                return f"index over {value_text(self.target.extent)}"
+            case GenericDecl():
+                return self.target.kind
+            case AliasDecl() | Part(owner=EnumType()):
+                return str(self.target.type if isinstance(self.target, AliasDecl) else self.target.owner)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    span: Span
+    target: Target
+    type: Type | None
+    doc: str | None
+
+
+class References:
+    """Every name that the checker resolved, by place. Built by the checker with `use` and `define`."""
+
+    __slots__ = ("_by_source", "_definitions", "_uses")
+
+    def __init__(self) -> None:
+        self._uses: list[tuple[Span, Target, Type | None]] = []
+        self._definitions: dict[tuple[int, str], _Definition] = {}
+        self._by_source: Mapping[Source, tuple[list[int], list[Reference]]] | None = None
+
+    # What the checker calls
+
+    def use(self, span: Span, target: Target, type: Type | None = None) -> None:
+        """The name at `span` refers to `target`; `type` where it differs from the target's own."""
+        self._uses.append((span, target, type))
+
+    def define(self, span: Span, target: Target, doc: str | None = None, type: Type | None = None) -> None:
+        """`target` is declared by the name at `span`."""
+        self._definitions[_key(target)] = _Definition(span, target, type, doc)
+
+    # What readers ask
+
+    def at(self, source: Source, offset: int) -> Reference | None:
+        """The name at a character offset of `source`, or the one that ends there."""
+        starts, found = self._arranged().get(source, ([], []))
+        for position in (bisect_right(starts, offset) - 1, bisect_right(starts, offset - 1) - 1):
+            if position >= 0 and found[position].span.end >= offset:
+                return found[position]
+        return None
+
+    def of_source(self, source: Source) -> list[Reference]:
+        """Every name of `source`, declarations included, in order."""
+        return list(self._arranged().get(source, ([], []))[1])
+
+    def sources(self) -> list[Source]:
+        """The sources that have names: the root's, and those of every module that it reaches."""
+        return list(self._arranged())
+
+    def _arranged(self) -> Mapping[Source, tuple[list[int], list[Reference]]]:
+        if self._by_source is None:
+            at: dict[Source, dict[int, Reference]] = {}
+            for defined in self._definitions.values():
+                at.setdefault(defined.span.source, {})[defined.span.start] = self._reference(
+                    defined.span, defined.target, defined.type
+                )
+            # A name may be resolved more than once, first as what a path could begin with: the last is what it means.
+            for span, target, type in self._uses:
+                at.setdefault(span.source, {})[span.start] = self._reference(span, target, type)
+            self._by_source = {
+                source: (sorted(places), [places[start] for start in sorted(places)]) for source, places in at.items()
+            }
+        return self._by_source
+
+    def _reference(self, span: Span, target: Target, type: Type | None) -> Reference:
+        defined = self._definitions.get(_key(target))
+        place = defined.span if defined is not None else None
+        doc = defined.doc if defined is not None else None
+        own = type if type is not None else defined.type if defined is not None else None
+        match target:
+            case LocalVar() | ConstDecl():
+                return Reference(span, _KIND_OF[target.__class__], target, place, own or target.type, doc)
+            case GenericDecl():
+                return Reference(span, "generic", target, target.span, None, doc)
+            case CheckedMember():
+                return Reference(span, target.kind, target, target.span, own or target.type, target.doc)
+            case CheckedFunction():
+                return Reference(span, target.kind, target, target.span, None, target.doc)
+            case CheckedBlock():
+                return Reference(span, "block", target, target.span, own, target.doc)
+            case LoadedModule():
+                path = target.tree.path
+                place = path[0].span.to(path[-1].span) if path else Span(target.tree.source, 0, 0)
+                return Reference(span, "module", target, place, None, target.tree.doc)
+            case Part():
+                kind = "variant" if isinstance(target.owner, EnumType) else "field"
+                return Reference(span, kind, target, place, own, doc)
+        return Reference(span, _KIND_OF[target.__class__], target, place, own, doc)
+
+
+_KIND_OF: Mapping[type, str] = {
+    LocalVar: "local",
+    IndexVar: "index",
+    ConstDecl: "const",
+    AliasDecl: "alias",
+    StructDecl: "struct",
+    EnumType: "enum",
+    PreludeFunction: "prelude",
+}
+
+
+def _key(target: Target) -> tuple[int, str]:
+    """What tells targets apart: most are compared by identity, their parts by name."""
+    return (id(target.owner), target.name) if isinstance(target, Part) else (id(target), "")
+
+
+def record_imports(checker: Checker) -> None:
+    """What the names of every `use` refer to, once the items are declared."""
+    references = checker.references
+    for scope in checker.scopes.values():
+        for use in scope.loaded.tree.uses:
+            module = scope.loaded.imports.get(tuple(name.text for name in use.path))
+            if module is None:
+                continue
+            references.use(use.path[0].span.to(use.path[-1].span), module)
+            if use.alias is not None:
+                references.use(use.alias.span, module)
+            decls = checker.scopes[id(module)].decls
+            for used in use.names or ():
+                decl = decls.get(used.name.text)
+                if decl is not None:
+                    references.use(used.name.span, decl)
+                    if used.alias is not None:
+                        references.use(used.alias.span, decl)

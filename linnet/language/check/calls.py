@@ -196,7 +196,8 @@ def _prove_callee(ctx: Context, function: CheckedFunction, mapping: dict[str, Ge
 
 def _slots(function: CheckedFunction) -> list[Slot]:
     return [
-        Slot(var.name, var.type, default, var) for var, default in zip(function.parameters, function.defaults, strict=True)
+        Slot(var.name, var.type, default, var)
+        for var, default in zip(function.parameters, function.defaults, strict=True)
     ]
 
 

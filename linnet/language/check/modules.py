@@ -44,8 +44,12 @@ class LoadedModule:
 class Loader:
     """Loads modules once each; import cycles and missing modules become diagnostics."""
 
-    def __init__(self, diagnostics: Diagnostics, std_root: Path = STD_ROOT) -> None:
+    def __init__(
+        self, diagnostics: Diagnostics, std_root: Path = STD_ROOT, overlay: Mapping[Path, str] | None = None
+    ) -> None:
+        """`overlay` maps resolved paths to the text that stands for what is on disk."""
         self.diagnostics = diagnostics
+        self.overlay = overlay or {}
         self.std = Package("std", std_root)
         self.modules: dict[Path, LoadedModule] = {}
         self.packages: dict[Path, Package | None] = {}
@@ -109,7 +113,9 @@ class Loader:
     def _load(self, path: Path, shown: str, key: str, package: Package) -> LoadedModule:
         if path in self.modules:
             return self.modules[path]
-        parsed = parse(read_source(path, shown), self.diagnostics)
+        text = self.overlay.get(path)
+        source = Source(shown, text) if text is not None else read_source(path, shown)
+        parsed = parse(source, self.diagnostics)
         module = LoadedModule(key, package, parsed)
         self.modules[path] = module
         self.active.append(path)
@@ -130,7 +136,8 @@ class Loader:
         relative = Path(*rest) if rest else Path("lib")
         target = (root / relative).with_suffix(".linnet")
         resolved = target.resolve()
-        if not target.is_file() or not resolved.is_relative_to(root.resolve()):
+        there = resolved in self.overlay or target.is_file()
+        if not there or not resolved.is_relative_to(root.resolve()):
             self._module_not_found(use, segments, root)
             return
         if resolved in self.active:

@@ -109,23 +109,20 @@ class Reference:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Definition:
-    span: Span
-    target: Target
-    type: Type | None
-    doc: str | None
+# A span, what it refers to, and the type where that is not the target's own.
+_Raw = tuple[Span, Target, Type | None]
 
 
 class References:
     """Every name that the checker resolved, by place. Built by the checker with `use` and `define`."""
 
-    __slots__ = ("_by_source", "_definitions", "_uses")
+    __slots__ = ("_arranged", "_by_source", "_definitions", "_uses")
 
     def __init__(self) -> None:
-        self._uses: list[tuple[Span, Target, Type | None]] = []
-        self._definitions: dict[tuple[int, str], _Definition] = {}
-        self._by_source: Mapping[Source, tuple[list[int], list[Reference]]] | None = None
+        self._uses: list[_Raw] = []
+        self._definitions: dict[tuple[int, str], tuple[_Raw, str | None]] = {}
+        self._by_source: dict[Source, list[_Raw]] = {}
+        self._arranged: dict[Source, tuple[list[int], list[Reference]]] = {}
 
     # What the checker calls
 
@@ -135,13 +132,13 @@ class References:
 
     def define(self, span: Span, target: Target, doc: str | None = None, type: Type | None = None) -> None:
         """`target` is declared by the name at `span`."""
-        self._definitions[_key(target)] = _Definition(span, target, type, doc)
+        self._definitions[_key(target)] = ((span, target, type), doc)
 
     # What readers ask
 
     def at(self, source: Source, offset: int) -> Reference | None:
         """The name at a character offset of `source`, or the one that ends there."""
-        starts, found = self._arranged().get(source, ([], []))
+        starts, found = self._of(source)
         for position in (bisect_right(starts, offset) - 1, bisect_right(starts, offset - 1) - 1):
             if position >= 0 and found[position].span.end >= offset:
                 return found[position]
@@ -149,32 +146,36 @@ class References:
 
     def of_source(self, source: Source) -> list[Reference]:
         """Every name of `source`, declarations included, in order."""
-        return list(self._arranged().get(source, ([], []))[1])
+        return list(self._of(source)[1])
 
     def sources(self) -> list[Source]:
         """The sources that have names: the root's, and those of every module that it reaches."""
-        return list(self._arranged())
+        self._sort()
+        return list(self._by_source)
 
-    def _arranged(self) -> Mapping[Source, tuple[list[int], list[Reference]]]:
-        if self._by_source is None:
-            at: dict[Source, dict[int, Reference]] = {}
-            for defined in self._definitions.values():
-                at.setdefault(defined.span.source, {})[defined.span.start] = self._reference(
-                    defined.span, defined.target, defined.type
-                )
-            # A name may be resolved more than once, first as what a path could begin with: the last is what it means.
-            for span, target, type in self._uses:
-                at.setdefault(span.source, {})[span.start] = self._reference(span, target, type)
-            self._by_source = {
-                source: (sorted(places), [places[start] for start in sorted(places)]) for source, places in at.items()
+    def _of(self, source: Source) -> tuple[list[int], list[Reference]]:
+        found = self._arranged.get(source)
+        if found is None:
+            self._sort()
+            references = {
+                span.start: self._reference(span, target, type)
+                for span, target, type in self._by_source.get(source, [])
             }
-        return self._by_source
+            starts = sorted(references)
+            found = self._arranged[source] = (starts, [references[start] for start in starts])
+        return found
+
+    def _sort(self) -> None:
+        """Uses and definitions by source. A name may be resolved twice, first as what a path could begin with: the last
+        is what it means."""
+        if self._by_source:
+            return
+        for raw in (*(raw for raw, _ in self._definitions.values()), *self._uses):
+            self._by_source.setdefault(raw[0].source, []).append(raw)
 
     def _reference(self, span: Span, target: Target, type: Type | None) -> Reference:
-        defined = self._definitions.get(_key(target))
-        place = defined.span if defined is not None else None
-        doc = defined.doc if defined is not None else None
-        own = type if type is not None else defined.type if defined is not None else None
+        (place, _, declared), doc = self._definitions.get(_key(target), ((None, target, None), None))
+        own = type if type is not None else declared
         match target:
             case LocalVar() | ConstDecl():
                 return Reference(span, _KIND_OF[target.__class__], target, place, own or target.type, doc)
@@ -213,9 +214,12 @@ def _key(target: Target) -> tuple[int, str]:
 
 
 def record_imports(checker: Checker) -> None:
-    """What the names of every `use` refer to, once the items are declared."""
+    """What the names of every `module` and `use` refer to, once the items are declared."""
     references = checker.references
     for scope in checker.scopes.values():
+        path = scope.loaded.tree.path
+        if path:
+            references.use(path[0].span.to(path[-1].span), scope.loaded)
         for use in scope.loaded.tree.uses:
             module = scope.loaded.imports.get(tuple(name.text for name in use.path))
             if module is None:

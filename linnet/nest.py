@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,8 +195,8 @@ def _refuse_unsupported(backend: str, numerics: str, compile: bool | str | None,
 def _require_torch() -> None:
     """Import what the runner needs. Raises TorchMissingError."""
     try:
-        import safetensors  # noqa: F401
-        import torch  # noqa: F401
+        for name in ("torch", "safetensors"):
+            import_module(name)
     except ModuleNotFoundError as error:
         raise TorchMissingError(error.name or "torch") from None
 

@@ -112,7 +112,7 @@ def load(
         "trainable": trainable,
     }
     if place == "meta" and weights is None:
-        return load_model(bound, None, **settings)
+        return load_model(bound, _shapes(bound, bindings, shrunk=bool(generics)), **settings)
     given = Path(weights).expanduser() if weights is not None else None
     files = fetch_weights(package.folder, card, given, offline=offline)
     match = _matched(card, files, stored, bindings, shrunk=bool(generics))
@@ -251,6 +251,14 @@ def _device(device: str | torch.device | None) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _shapes(bound: BoundProgram, bindings: Bindings, *, shrunk: bool) -> dict[str, torch.Tensor]:
+    """Shapes of the weights that a checkpoint nobody has read is known to hold: those that the bindings name."""
+    import torch
+
+    named = bindings.resolve(bound.manifest, shrunk=shrunk).written
+    return {e.path: torch.empty(e.shape, device="meta") for e in bound.manifest.entries if e.path in named}
 
 
 def _matched(card: Card, files: Mapping[str, Path], stored: BoundProgram, bindings: Bindings, *, shrunk: bool) -> Match:

@@ -71,6 +71,8 @@ def test_load_on_meta_needs_no_weights(tiny: Path) -> None:
     model = nest.load(tiny, device="meta")
     out = model(torch.empty(7, 3, device="meta"))
     assert (out.shape, out.device.type) == ((7, 3), "meta")
+    # The optional weights are those that the bindings name.
+    assert sorted(model.state_dict()) == ["down.weight", "up.bias", "up.weight"]
 
 
 def test_load_trains_where_it_is_asked_to(tiny: Path) -> None:

@@ -26,6 +26,8 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt $(TORCH_FLAGS) torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@# pip compiles what it installs, but not an editable install.
+	$(BIN)/python -m compileall -q linnet
 	@touch $@
 
 demo: $(READY)

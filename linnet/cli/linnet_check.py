@@ -14,10 +14,16 @@ from linnet.cli.frame import json_option, quiet_option
 
 @click.command("check")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "json", "sarif")),
+    help="How problems are printed: as text, as JSON for scripts, or as SARIF for code hosts.",
+)
 @json_option
 @quiet_option
 @click.pass_context
-def command(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, quiet: bool) -> int:
+def command(ctx: click.Context, paths: tuple[Path, ...], form: str | None, as_json: bool, quiet: bool) -> int:
     """Check Linnet files, and every file of the folders named.
 
     Errors and warnings are shown with their source line; a warning alone does not fail.
@@ -28,12 +34,21 @@ def command(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, quiet: b
     from linnet.language.diagnostics import Diagnostics, render, to_json
     from linnet.registry.report import counted
 
+    if as_json and form not in (None, "json"):
+        raise click.UsageError(f"--json and --format {form} exclude each other; give one of them.")
     files = source_files(paths)
     found = Diagnostics()
     for file in files:
         found.extend(load(file).diagnostics)
     errors = sum(item.severity == "error" for item in found.items)
-    if as_json:
+    if form == "sarif":
+        from importlib.metadata import version
+
+        from linnet.language.sarif import to_sarif
+
+        sarif = to_sarif(found.items, [str(file) for file in files], version("linnet-nest"))
+        click.echo(json.dumps(sarif, indent=2, ensure_ascii=False))
+    elif as_json or form == "json":
         report = {
             "ok": errors == 0,
             "files": [str(file) for file in files],

@@ -121,3 +121,21 @@ def test_inspect_shows_why_a_source_does_not_check(run: Run, tiny: Path) -> None
     done = run("linnet", "inspect", "--parameters", tiny / "lib.linnet")
     assert done.returncode == 1
     assert "error[E1201]" in done.stderr
+
+
+def test_check_prints_sarif(run: Run, tiny: Path) -> None:
+    source = tiny / "lib.linnet"
+    source.write_text(source.read_text().replace("up.forward(x)", "up.forward(y)"))
+    done = run("linnet", "check", "--format", "sarif", source)
+    assert (done.returncode, done.stderr) == (1, "")
+    log = json.loads(done.stdout)
+    (result,) = log["runs"][0]["results"]
+    assert (log["version"], result["ruleId"], result["level"]) == ("2.1.0", "E1201", "error")
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == source.as_uri()
+
+
+def test_check_has_one_json(run: Run, tiny: Path) -> None:
+    assert run("linnet", "check", "--format", "json", tiny).stdout == run("linnet", "check", "--json", tiny).stdout
+    done = run("linnet", "check", "--format", "sarif", "--json", tiny)
+    assert done.returncode == 2
+    assert "--json and --format sarif exclude each other" in done.stderr

@@ -26,6 +26,15 @@ def _plain(code: int) -> Callable[[Exception], Wording]:
     return word
 
 
+def _with(next_step: str) -> Callable[[Exception], Wording]:
+    """The error's own words, then the next step."""
+
+    def word(error: Exception) -> Wording:
+        return Wording(f"{error}. {next_step}", PROBLEMS)
+
+    return word
+
+
 def _problems(next_step: str) -> Callable[[Exception], Wording]:
     """Errors that carry several sentences in `problems`: one a line."""
 
@@ -76,6 +85,8 @@ TABLE: dict[str, Callable[[Exception], Wording]] = {
     "linnet.language.program.binding.BindError": _problems(
         "Correct the generics: those of a card are in its [generics], others are given with --bind or generics=."
     ),
+    "linnet.language.program.lower_values.LowerError": _with("Give other generics with --bind, or change the source."),
+    "linnet.language.program.small.SmallGenericsError": _with("Give values with --bind."),
     "linnet.nest.NestError": _plain(USAGE),
     "linnet.nest.SourceError": _plain(PROBLEMS),
     "linnet.nest.TorchMissingError": _plain(COULD_NOT),

@@ -12,9 +12,10 @@ import click
 
 from linnet.cli.codes import FINE, PROBLEMS
 from linnet.cli.frame import json_option
+from linnet.cli.generic_options import given_generics, root_block
 
 if TYPE_CHECKING:
-    from linnet.language.program.checked import CheckedBlock, Program
+    from linnet.language.program.checked import CheckedBlock
     from linnet.language.program.types import BlockType, GenericValue
 
 
@@ -50,8 +51,8 @@ def command(file: Path, parameters: bool, bindings: tuple[str, ...], root: str |
     if checked.program is None or not checked.ok:
         click.echo("\n\n".join(render(item) for item in checked.diagnostics), err=True)
         return PROBLEMS
-    block = _root_block(checked.program, root, file)
-    given = _given(block, bindings)
+    block = root_block(checked.program, root, file)
+    given = given_generics(block.generics, block.name, bindings)
     if all(decl.name in given or decl.default is not None for decl in block.generics):
         from linnet.language.program.binding import bind
 
@@ -110,42 +111,3 @@ def _walk(instance: BlockType, prefix: str, optional: bool) -> Iterator[Paramete
                 count = declared.count.constant
                 for position in ["{i}"] if count is None else range(count):
                     yield from _walk(declared.inner, f"{path}.{position}.", absent)
-
-
-def _root_block(program: Program, name: str | None, file: Path) -> CheckedBlock:
-    blocks = program.root.blocks
-    if name is not None:
-        if name not in blocks:
-            known = ", ".join(blocks) or "none"
-            raise click.BadParameter(f"{file} has no block {name}; its blocks: {known}.", param_hint="--root")
-        return blocks[name]
-    candidates = program.blocks_with_entries()
-    if len(candidates) != 1:
-        listed = ", ".join(block.name for block in candidates or blocks.values()) or "none"
-        count = "several blocks that have" if candidates else "no block that has"
-        raise click.UsageError(f"{file} has {count} entries: name the root with --root; its blocks: {listed}.")
-    return candidates[0]
-
-
-def _given(block: CheckedBlock, bindings: tuple[str, ...]) -> dict[str, int | str]:
-    from linnet.language.program.types import DTYPES
-
-    given: dict[str, int | str] = {}
-    names = [decl.name for decl in block.generics]
-    for text in bindings:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{text!r} is not of the form G=VALUE, such as H=64.", param_hint="--bind")
-        if name not in names:
-            known = ", ".join(names) or "none"
-            raise click.BadParameter(f"{block.name} has no generic {name}; its generics: {known}.", param_hint="--bind")
-        if value in DTYPES:
-            given[name] = value
-        elif value.isascii() and value.isdigit() and len(value) <= 18:
-            given[name] = int(value)
-        else:
-            raise click.BadParameter(
-                f"{name} is {value!r}, which is neither a number, such as 64, nor a dtype, such as bf16.",
-                param_hint="--bind",
-            )
-    return given

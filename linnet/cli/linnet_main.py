@@ -11,6 +11,7 @@ from linnet.cli.frame import LazyGroup, run
 COMMANDS = {
     "check": "linnet.cli.linnet_check",
     "inspect": "linnet.cli.linnet_inspect",
+    "explain": "linnet.cli.linnet_explain",
 }
 
 

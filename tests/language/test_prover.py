@@ -8,7 +8,8 @@ import re
 import pytest
 
 from linnet.language.check.dims import Clause, Dim
-from linnet.language.check.prover import Facts
+from linnet.language.check.knowledge import MAX_EFFORT, Knowledge
+from linnet.language.check.prover import DERIVING_EFFORT, MAX_CLAUSES, Facts
 
 
 def dim(text: str) -> Dim:
@@ -378,3 +379,36 @@ def test_what_is_too_large_is_not_proven() -> None:
     assert not Facts([Clause("==", power, dim("N")), Clause(">", power, power - 1)]).prove(
         Clause(">", power * power // dim("N + 1"), dim("N"))
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "goal"),
+    [
+        (("C > 0", "A < min(B, C / A)", "B + A / A == C * A"), "C / B + 1 % A != max(3, B) + 1 % B"),
+        (
+            ("B % 3 == 0", "(B / B) % (A / B) == 0", "(B / B * A) % 4 == 0", "(B * C) % A == 0"),
+            "min(C, (C + B) / A) <= max(C, 3)",
+        ),
+    ],
+)
+def test_a_search_is_given_up(monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], goal: str) -> None:
+    """Signs that ask for one another: these searches grew exponentially before what they cost was bounded."""
+    asked = 0
+    find_lower = Knowledge._find_lower
+
+    def counted(self: Knowledge, atom: int) -> int | None:
+        nonlocal asked
+        asked += 1
+        return find_lower(self, atom)
+
+    monkeypatch.setattr(Knowledge, "_find_lower", counted)
+    assert not facts(*given).prove(clause(goal))
+    assert asked <= MAX_EFFORT + DERIVING_EFFORT
+
+
+def test_more_clauses_than_are_derived_from() -> None:
+    many = facts("N > 0", *(f"A{i} <= B{i}" for i in range(2 * MAX_CLAUSES)))
+    assert many.prove(clause("A0 <= B0 + 1"))
+    last = 2 * MAX_CLAUSES - 1
+    assert many.prove(clause(f"A{last} <= B{last}"))
+    assert not many.prove(clause(f"A{last} <= B{last} + 1"))

@@ -32,8 +32,9 @@ from linnet.language.check.polynomials import (
 MAX_SPLITS = 3
 MAX_FACTS = 48
 MAX_NESTING = 10
-# How many certificates one question may search for.
-MAX_EFFORT = 12
+# What one question may cost, where looking at one sign or bound costs 1.
+MAX_EFFORT = 240
+CERTIFICATE_COST = 16
 
 
 class Knowledge:
@@ -226,14 +227,15 @@ class Knowledge:
         """A proven lower bound of an atom that is >= 0, or None where none is known."""
         if atom in self._lowers:
             return self._lowers[atom]
-        if atom in self._open:
+        if atom in self._open or self.effort <= 0:
             self._cut = True
-            return self.bounds.get(atom)
+            return self.bounds.get(atom, None if self.atoms.part(atom) else 0)
+        self.effort -= 1
         outer, self._cut = self._cut, False
         self._open.add(atom)
         found = self._find_lower(atom)
         self._open.discard(atom)
-        if not self._cut or not self._open:
+        if not self._cut or (not self._open and self.effort > 0):
             self._lowers[atom] = found
         self._cut = self._cut or outer
         return found
@@ -270,10 +272,11 @@ class Knowledge:
         key = freeze(poly)
         if key in self._signs:
             return self._signs[key]
-        if key in self._open or self._nesting >= MAX_NESTING:
-            # Nothing is used in its own proof.
+        if key in self._open or self._nesting >= MAX_NESTING or self.effort <= 0:
+            # Nothing is used in its own proof, and what is given up is not proven.
             self._cut = True
             return False
+        self.effort -= 1
         outer, self._cut = self._cut, False
         self._open.add(key)
         self._nesting += 1
@@ -316,7 +319,7 @@ class Knowledge:
         if self.effort <= 0:
             self._cut = True
             return False
-        self.effort -= 1
+        self.effort -= CERTIFICATE_COST
         facts = [self._shifted(fact) for fact in (*extra, *self._bounds_of(poly))]
         return certified(self._shifted(poly), [*facts, *self._usable()], self.known_sign)
 

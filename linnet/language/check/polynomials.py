@@ -16,7 +16,7 @@ Mono = tuple[int, ...]
 Poly = dict[Mono, int]
 Frozen = frozenset[tuple[Mono, int]]
 
-MAX_TERMS = 240
+MAX_TERMS = 64
 MAX_DEGREE = 24
 MAX_BITS = 2048
 # The weight of a symbol in the monomial order; a quotient weighs less than what it divides.

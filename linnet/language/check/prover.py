@@ -15,8 +15,10 @@ from linnet.language.check.models import find_models
 from linnet.language.check.polynomials import Poly, add, cancel, common_factor, content, negated, substitute
 
 MAX_ROUNDS = 4
-# How many certificates deriving may search for in all.
-DERIVING_EFFORT = 32
+# More clauses than these are only matched as they stand: deriving takes time with the square of their number.
+MAX_CLAUSES = 160
+# What deriving everything from the clauses may cost.
+DERIVING_EFFORT = 800
 # How many additions `missing` tries alone, and how many in pairs.
 MAX_CANDIDATES = 10
 
@@ -77,7 +79,7 @@ class Facts:
             if _evident(goal):
                 return True
             if self._knowledge is None:
-                self._knowledge = derive(self.clauses, self._earlier)
+                self._knowledge = derive(self.clauses[:MAX_CLAUSES], self._earlier)
                 self._earlier = None
             known = self._knowledge
             known.effort = MAX_EFFORT

@@ -81,7 +81,9 @@ def test_a_file_outside_any_package_has_only_std(tmp_path: Path) -> None:
     (diagnostic,) = load(alone).diagnostics
     assert diagnostic.code == "E1202"
     assert "outside any package" in diagnostic.message
-    alone.write_text("module alone\n\nuse std.nn.activations::{relu}\n\npub fn f(x: f32) -> f32 {\n    return relu(x)\n}\n")
+    alone.write_text(
+        "module alone\n\nuse std.nn.activations::{relu}\n\npub fn f(x: f32) -> f32 {\n    return relu(x)\n}\n"
+    )
     assert codes(load(alone)) == []
 
 

@@ -42,10 +42,16 @@ def load(path: Path, overlay: Mapping[Path, str] | None = None) -> CheckResult:
     from linnet.language.check.checker import Checker
     from linnet.language.check.modules import Loader
     from linnet.language.diagnostics import Diagnostics
+    from linnet.language.source import Span
 
     diagnostics = Diagnostics()
     root = Loader(diagnostics, overlay=overlay).load_root(path)
     # Names that a broken tree lacks would only cause errors that are not there: of such a tree only the names are kept.
+    program: Program | None = None
     checker = Checker(Diagnostics() if diagnostics.has_errors else diagnostics)
-    program = checker.check(root)
+    try:
+        program = checker.check(root)
+    except RecursionError:
+        where = Span(root.tree.source, 0, 0)
+        diagnostics.error("E2190", "what this source declares nests too deeply to be checked", where)
     return CheckResult(None if diagnostics.has_errors else program, diagnostics.items, checker.references)

@@ -10,12 +10,17 @@ from linnet.language.check import declarations, statements
 from linnet.language.check.context import PRELUDE, CheckFailedError, Context, Decl, Import, ModuleScope
 from linnet.language.check.expressions import expression
 from linnet.language.check.modules import STD_ROOT, LoadedModule
+from linnet.language.check.order import cycles, declaration_order, postorder
 from linnet.language.check.references import References, record_imports
 from linnet.language.diagnostics import Diagnostics, Note
 from linnet.language.program.checked import CheckedBlock, CheckedFunction, CheckedModule, Program, Typed
 from linnet.language.program.types import BlockArrayType, BlockType, OptionalType, Type
 from linnet.language.source import Span
 from linnet.language.syntax import tree
+
+
+# Models nest a dozen blocks; paths and their bookkeeping are made for no more than this.
+MAX_DEPTH = 64
 
 
 class Checker:
@@ -40,7 +45,7 @@ class Checker:
         order: list[ModuleScope] = []
         self._collect(root, order)
         for scope in order:
-            for name in scope.items:
+            for name in declaration_order(scope.items):
                 self.declare(scope, name)
         for scope in order:
             for block in scope.checked.blocks.values():
@@ -235,10 +240,7 @@ class Checker:
     # Bodies, and what only the whole program shows
 
     def _check_bodies(self, scope: ModuleScope) -> None:
-        functions = [*scope.checked.functions.values()]
-        for block in scope.checked.blocks.values():
-            functions += block.methods.values()
-        for function in functions:
+        for function in _functions(scope):
             node = self.nodes[id(function)]
             assert isinstance(node, tree.FunctionItem)
             ctx = self.contexts[id(function)]
@@ -249,51 +251,21 @@ class Checker:
 
     def _recursion(self, order: list[ModuleScope]) -> None:
         """No function calls itself, directly or through others (E2119)."""
-        done: set[int] = set()
-        path: list[CheckedFunction] = []
-
-        def visit(function: CheckedFunction) -> None:
-            done.add(id(function))
-            path.append(function)
-            for callee, span in self.calls.get(id(function), {}).values():
-                if callee in path:
-                    chain = " -> ".join(f.name for f in [*path[path.index(callee) :], callee])
-                    self.diagnostics.error("E2119", f"recursion: {chain}", span)
-                elif id(callee) not in done:
-                    visit(callee)
-            path.pop()
-
-        for scope in order:
-            functions = [*scope.checked.functions.values()]
-            for block in scope.checked.blocks.values():
-                functions += block.methods.values()
-            for function in functions:
-                if id(function) not in done:
-                    visit(function)
+        functions = [function for scope in order for function in _functions(scope)]
+        for cycle, span in cycles(functions, lambda function: self.calls.get(id(function), {}).values()):
+            self.diagnostics.error("E2119", f"recursion: {' -> '.join(function.name for function in cycle)}", span)
 
     def _nesting(self, order: list[ModuleScope]) -> None:
         """No block holds itself, directly or through its children (E2122)."""
-        done: set[int] = set()
-        path: list[CheckedBlock] = []
-
-        def visit(block: CheckedBlock) -> None:
-            done.add(id(block))
-            path.append(block)
-            for member in block.members.values():
-                child = child_block(member.type)
-                if child is None:
-                    continue
-                if child in path:
-                    chain = " -> ".join(b.name for b in [*path[path.index(child) :], child])
-                    self.diagnostics.error("E2122", f"block `{child.name}` holds itself: {chain}", member.span)
-                elif id(child) not in done:
-                    visit(child)
-            path.pop()
-
-        for scope in order:
-            for block in scope.checked.blocks.values():
-                if id(block) not in done:
-                    visit(block)
+        blocks = [block for scope in order for block in scope.checked.blocks.values()]
+        for cycle, span in cycles(blocks, _children):
+            chain = " -> ".join(block.name for block in cycle)
+            self.diagnostics.error("E2122", f"block `{cycle[0].name}` holds itself: {chain}", span)
+        depths: dict[CheckedBlock, int] = {}
+        for block in postorder(blocks, lambda block: [child for child, _ in _children(block)]):
+            depths[block] = 1 + max((depths.get(child, 0) for child, _ in _children(block)), default=0)
+            if depths[block] == MAX_DEPTH + 1:
+                self.diagnostics.error("E2190", f"blocks nest more than {MAX_DEPTH} deep here", block.span)
 
     def _unused(self, scope: ModuleScope) -> None:
         for name, imported in scope.imports.items():
@@ -308,6 +280,18 @@ class Checker:
             for name, span in spans.items():
                 if (id(block), name) not in self.members_read and not name.startswith("_"):
                     self.diagnostics.warning("W1003", f"member `{name}` of `{block.name}` is never used", span)
+
+
+def _functions(scope: ModuleScope) -> list[CheckedFunction]:
+    """A module's functions, then its blocks' methods."""
+    methods = [method for block in scope.checked.blocks.values() for method in block.methods.values()]
+    return [*scope.checked.functions.values(), *methods]
+
+
+def _children(block: CheckedBlock) -> list[tuple[CheckedBlock, Span]]:
+    """The blocks that a block holds, and where it says so."""
+    members = [(child_block(member.type), member.span) for member in block.members.values()]
+    return [(child, span) for child, span in members if child is not None]
 
 
 def child_block(type: Type) -> CheckedBlock | None:

@@ -9,7 +9,7 @@ from linnet.language.check.context import PRELUDE, AliasDecl, CheckFailedError, 
 from linnet.language.check.literals import coerce
 from linnet.language.check.prover import Facts
 from linnet.language.check.references import Part
-from linnet.language.check.type_nodes import describe, generic_argument, resolve_type, where_clauses
+from linnet.language.check.type_nodes import bounded, describe, generic_argument, resolve_type, where_clauses
 from linnet.language.diagnostics import Note
 from linnet.language.program.checked import (
     CheckedBlock,
@@ -31,6 +31,7 @@ from linnet.language.program.types import (
     EnumType,
     OptionalType,
     TensorType,
+    TupleType,
     Type,
 )
 from linnet.language.syntax import tree
@@ -139,6 +140,7 @@ def _struct(ctx: Context, item: tree.StructItem) -> StructDecl:
     generics(ctx, item.generics)
     _distinct(ctx, [field.name for field in item.fields], "fields")
     fields = tuple((field.name.text, resolve_type(ctx, field.type)) for field in item.fields)
+    bounded(ctx, TupleType(tuple(type for _, type in fields)), item.name.span)
     decl = StructDecl(item.name.text, ctx.scope.checked.name, tuple(ctx.generics.values()), fields, item.name.span)
     for field, (name, type) in zip(item.fields, fields, strict=True):
         ctx.checker.references.define(field.name.span, Part(decl, name), type=type)

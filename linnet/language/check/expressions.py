@@ -11,7 +11,7 @@ from linnet.language.check.literals import FLOAT_FLEX, INT_FLEX, coerce, is_flex
 from linnet.language.check.operators import SCALAR_BOOL
 from linnet.language.check.references import Part
 from linnet.language.check.substitute import same_type
-from linnet.language.check.type_nodes import describe
+from linnet.language.check.type_nodes import bounded, describe
 from linnet.language.program.checked import (
     DimValue,
     IfValue,
@@ -142,7 +142,8 @@ def _tuple(ctx: Context, node: tree.TupleExpr, expected: Type | None) -> Typed:
         if want is not None:
             value = coerce(ctx, value, want)
         items.append(settle_default(ctx, value))
-    return TupleValue(TupleType(tuple(item.type for item in items)), node.span, tuple(items))
+    type = bounded(ctx, TupleType(tuple(item.type for item in items)), node.span)
+    return TupleValue(type, node.span, tuple(items))
 
 
 def _if(ctx: Context, node: tree.IfExpr, expected: Type | None) -> Typed:

@@ -58,24 +58,24 @@ class Loader:
     def load_root(self, path: Path) -> LoadedModule:
         """Load `path` and everything that it imports. Raises OSError where it cannot be read."""
         resolved = path.resolve()
-        package, segments = self._locate(path, resolved)
+        package, segments = self.locate(path, resolved)
         key = ".".join((package.key, *segments)) if package.key != "std" else ".".join(("std", *segments))
         return self._load(resolved, str(path), key, package)
 
-    def _locate(self, shown: Path, resolved: Path) -> tuple[Package, tuple[str, ...]]:
+    def locate(self, shown: Path, resolved: Path) -> tuple[Package, tuple[str, ...]]:
         """The package that a root file belongs to, and its module path inside it."""
         if resolved.is_relative_to(self.std.source_root):
             return self.std, resolved.relative_to(self.std.source_root).with_suffix("").parts
         for folder in resolved.parents:
             if (folder / MANIFEST).is_file():
-                package = self._package(folder, "crate", shown)
+                package = self.package(folder, "crate", shown)
                 if package is not None and resolved.is_relative_to(package.source_root):
                     parts = resolved.relative_to(package.source_root).with_suffix("").parts
                     return package, () if parts == ("lib",) else parts
                 break
         return Package("", resolved.parent), (resolved.stem,)
 
-    def _package(self, folder: Path, key: str, shown: Path) -> Package | None:
+    def package(self, folder: Path, key: str, shown: Path) -> Package | None:
         """The package in `folder`, its `linnet.toml` checked (E5001)."""
         folder = folder.resolve()
         if folder in self.packages:
@@ -172,7 +172,7 @@ class Loader:
             return self.std, tuple(rest)
         folder = module.package.dependencies.get(first)
         if folder is not None:
-            return self._package(folder, first, Path(module.tree.source.name)), tuple(rest)
+            return self.package(folder, first, Path(module.tree.source.name)), tuple(rest)
         near = get_close_matches(first, ["std", "crate", *module.package.dependencies], 1)
         self.diagnostics.error(
             "E1202",

@@ -150,7 +150,7 @@ def resolve_type(ctx: Context, node: tree.TypeNode, blocks: bool = False) -> Typ
                 ctx.fail("E2101", "an optional of an optional", node.span)
             return OptionalType(inner)
         case tree.TupleTypeNode():
-            return TupleType(tuple(resolve_type(ctx, item) for item in node.items))
+            return bounded(ctx, TupleType(tuple(resolve_type(ctx, item) for item in node.items)), node.span)
         case tree.ArrayTypeNode():
             inner = resolve_type(ctx, node.inner, blocks)
             if not isinstance(inner, BlockType):
@@ -272,6 +272,36 @@ def generic_text(decl: GenericDecl) -> str:
     star = "*" if decl.kind == "Shape" else ""
     default = f" = {value_text(decl.default)}" if decl.default is not None else ""
     return f"{star}{decl.name}: {decl.kind}{default}"
+
+
+# Types are written out in full, so one that doubles at each of forty declarations would never end.
+MAX_PARTS = 4096
+MAX_NESTING = 32
+
+
+def bounded(ctx: Context, type: Type, span: Span) -> Type:
+    """`type`, unless tuples and structs in it hold too much (E2190)."""
+    parts, depth = _extent(type)
+    if parts > MAX_PARTS or depth > MAX_NESTING:
+        ctx.fail(
+            "E2190",
+            f"a type of {parts} parts, {depth} levels deep; this version takes {MAX_PARTS} and {MAX_NESTING}",
+            span,
+        )
+    return type
+
+
+def _extent(type: Type) -> tuple[int, int]:
+    """How many tensors a type holds, and how deep its tuples and structs nest."""
+    inner: Sequence[Type] = ()
+    if isinstance(type, TupleType):
+        inner = type.items
+    elif isinstance(type, StructType):
+        inner = tuple(field for _, field in type.fields)
+    elif isinstance(type, OptionalType):
+        inner = (type.inner,)
+    found = [_extent(part) for part in inner]
+    return max(1, sum(parts for parts, _ in found)), 1 + max((depth for _, depth in found), default=0)
 
 
 def describe(type: Type) -> str:

@@ -18,6 +18,9 @@ from linnet.language.program.manifest import Manifest
 from linnet.language.program.types import DTYPES, KINDS
 from linnet.language.program.unify import infer_generics
 
+# Past this a model's paths alone would fill the memory: a generic that counts layers is surely mistyped.
+MAX_BLOCKS = 100_000
+
 
 class BindError(Exception):
     """Generics or inputs that do not fit. `problems` has one sentence for each: missing, unknown, negative, of the
@@ -110,6 +113,9 @@ def bind(program: Program, root: str | None, generics: Mapping[str, int | str]) 
         raise BindError(problems)
     instances = Instances()
     env = instances.environment(block, env.generics)
+    count = instances.count(block, env)
+    if count > MAX_BLOCKS:
+        raise BindError([f"`{block.name}` would hold {count:,} blocks; this version takes {MAX_BLOCKS:,} at most"])
     bound = {name: value for name, value in values.items() if not isinstance(value, tuple)}
     return BoundProgram(program, block, bound, env, instances)
 

@@ -42,6 +42,7 @@ class Instances:
 
     def __init__(self) -> None:
         self._environments: dict[tuple[object, ...], Environment] = {}
+        self._counts: dict[Environment, int] = {}
         self._weights: dict[Environment, tuple[ManifestEntry, ...]] = {}
         self._states: dict[Environment, tuple[tuple[str, TensorSpec], ...]] = {}
 
@@ -64,6 +65,19 @@ class Instances:
             return InstanceArray(type.inner.block, env, path, parent.env.dim(type.count))
         assert isinstance(type, BlockType)
         return Instance(type.block, self.environment(type.block, parent.env.block_arguments(type)), path)
+
+    def count(self, block: CheckedBlock, env: Environment) -> int:
+        """How many blocks there are, `block` and all below it."""
+        known = self._counts.get(env)
+        if known is None:
+            known = 1
+            for member in block.members.values():
+                if member.kind == "sub":
+                    child = self.child(Instance(block, env, ""), member.name)
+                    copies = child.count if isinstance(child, InstanceArray) else 1
+                    known += copies * self.count(child.block, child.env) if copies else 0
+            self._counts[env] = known
+        return known
 
     def weights(self, block: CheckedBlock, env: Environment) -> tuple[ManifestEntry, ...]:
         """Every weight of a block and below it in declaration order, with paths relative to the block."""

@@ -106,7 +106,10 @@ def lower_entry(
         ABSENT if isinstance(var.type, OptionalType) and var.name not in given else placeholder(var.name, var.type, env)
         for var in entry.parameters
     ]
-    result, outputs = result_tree(lowerer.inline(entry, env, root, args))
+    try:
+        result, outputs = result_tree(lowerer.inline(entry, env, root, args))
+    except RecursionError:
+        raise LowerError(f"`{entry.name}`: calls and expressions nest too deeply; split the longest chain") from None
     builder.finish_states()
     inputs = tuple(leaf for arg in args for leaf in flatten(arg))
     graph = Graph(inputs, builder.nodes, outputs)
@@ -138,6 +141,7 @@ class Lowerer:
         self.present = present
         self.numbers: dict[Value, Number] = {}
         self.producers: dict[Value, CoreNode] = {}
+        self.unrolled = 0
         self.builder = Builder(self.numbers, self.producers)
         self.frame = Frame(Environment({}), None)
         self._handlers: dict[type[Any], Callable[[Any], Lowered]] = {

@@ -73,10 +73,18 @@ def bind(lowerer: Lowerer, var: LocalVar, value: Lowered) -> None:
         value.name = var.name
 
 
+# Each turn of a `static for` is written out: an entry's graph stays of a size that can be kept and run.
+MAX_UNROLLED = 1 << 16
+
+
 def unroll(lowerer: Lowerer, var: LocalVar, values: Iterable[Lowered], body: Sequence[Statement]) -> None:
     frame = lowerer.frame
     outside = set(frame.locals)
     for value in values:
+        lowerer.unrolled += 1
+        if lowerer.unrolled > MAX_UNROLLED:
+            turns = f"more than {MAX_UNROLLED:,} turns of `static for` in one entry"
+            raise LowerError(f"{turns}, the last for `{var.name}`: use `for` or `while`")
         frame.locals[var] = value
         lowerer.run(body)
         for name in frame.locals.keys() - outside:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS = ("f16", "bf16", "f32", "f64")
 DTYPES = ("bool", *INTEGERS, *FLOATS)
+# safetensors dtype -> the dtype that a parameter of it is declared with. E4M3 is bound as its bytes.
+SAFETENSORS: Mapping[str, str] = {
+    "BOOL": "bool", "U8": "u8", "U16": "u16", "U32": "u32", "U64": "u64", "I8": "i8", "I16": "i16", "I32": "i32",
+    "I64": "i64", "F16": "f16", "BF16": "bf16", "F32": "f32", "F64": "f64", "F8_E4M3": "u8",
+}  # fmt: skip
 # What each generic kind accepts.
 KINDS: Mapping[str, frozenset[str]] = {
     "DType": frozenset(DTYPES),

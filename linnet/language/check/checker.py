@@ -18,7 +18,6 @@ from linnet.language.program.types import BlockArrayType, BlockType, OptionalTyp
 from linnet.language.source import Span
 from linnet.language.syntax import tree
 
-
 # Models nest a dozen blocks; paths and their bookkeeping are made for no more than this.
 MAX_DEPTH = 64
 

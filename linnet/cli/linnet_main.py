@@ -12,6 +12,7 @@ COMMANDS = {
     "check": "linnet.cli.linnet_check",
     "inspect": "linnet.cli.linnet_inspect",
     "explain": "linnet.cli.linnet_explain",
+    "lsp": "linnet.cli.linnet_lsp",
 }
 
 

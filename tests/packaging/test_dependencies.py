@@ -14,6 +14,8 @@ import pytest
 
 # Code that runs only with the torch extra installed.
 TORCH_ONLY = ("linnet/runner/", "linnet/demo.py", "linnet/nest.py")
+# And with the lsp extra.
+LSP_ONLY = ("linnet/language/server/",)
 
 
 def imported(path: Path) -> set[str]:
@@ -34,12 +36,16 @@ def declared(lines: list[str]) -> set[str]:
 def test_every_import_is_declared(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     core = declared(project["dependencies"])
-    extra = declared(project["optional-dependencies"]["torch"])
+    extras = project["optional-dependencies"]
+    # lsprotocol, the protocol's types, is a part of what pygls is.
+    torch, lsp = declared(extras["torch"]), declared(extras["lsp"]) | {"lsprotocol"}
     distributions = packages_distributions()
     missing = []
     for path in sorted((root / "linnet").rglob("*.py")):
         relative = path.relative_to(root).as_posix()
-        allowed = core | extra if relative.startswith(TORCH_ONLY) else core
+        allowed = core
+        allowed |= torch if relative.startswith(TORCH_ONLY) else set()
+        allowed |= lsp if relative.startswith(LSP_ONLY) else set()
         for name in sorted(imported(path) - set(sys.stdlib_module_names) - {"linnet"}):
             owners = {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [name])}
             if not owners & allowed:
@@ -54,7 +60,8 @@ def test_every_dependency_is_imported(root: Path) -> None:
     for path in (root / "linnet").rglob("*.py"):
         for name in imported(path):
             used |= {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [])}
-    lines = project["dependencies"] + project["optional-dependencies"]["torch"]
+    extras = project["optional-dependencies"]
+    lines = project["dependencies"] + extras["torch"] + extras["lsp"]
     # torch warns at every start where numpy is absent, though nothing here imports it.
     assert declared(lines) - used == {"numpy"}
 

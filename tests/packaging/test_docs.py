@@ -14,7 +14,7 @@ from linnet.cli.nest_main import nest
 from linnet.language.diagnostics import CODES
 from linnet.registry.card import KEYS, TABLES
 
-PAGES = ("index", "tour", "language", "cards", "commands", "diagnostics", "api", "reliability")
+PAGES = ("index", "tour", "language", "cards", "commands", "diagnostics", "editors", "api", "reliability")
 
 
 def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:

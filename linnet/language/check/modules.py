@@ -59,7 +59,8 @@ class Loader:
         """Load `path` and everything that it imports. Raises OSError where it cannot be read."""
         resolved = path.resolve()
         package, segments = self.locate(path, resolved)
-        key = ".".join((package.key, *segments)) if package.key != "std" else ".".join(("std", *segments))
+        # A file outside any package has no key to begin with.
+        key = ".".join(part for part in (package.key, *segments) if part)
         return self._load(resolved, str(path), key, package)
 
     def locate(self, shown: Path, resolved: Path) -> tuple[Package, tuple[str, ...]]:

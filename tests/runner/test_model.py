@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from linnet.language.program.binding import BoundProgram
-from linnet.runner.errors import IndexRangeError, InputError, IntegerDivisionError, UnknownEntryError
+from linnet.runner.errors import IndexRangeError, InputError, IntegerDivisionError, UnknownEntryError, WeightsError
 from linnet.runner.torch.module import Model, load_model
 from linnet.runner.torch.weights import random_weights
 
@@ -219,11 +220,123 @@ def test_only_a_trainable_model_keeps_gradients(bound: BoundProgram, model: Mode
         assert not trainable([1]).requires_grad
 
 
-def test_dtypes_are_part_of_the_program(model: Model) -> None:
-    with pytest.raises(TypeError, match="load it with dtype="):
-        model.half()
-    assert model([1]).dtype == torch.float32
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64"])
+@pytest.mark.parametrize("convert", ["half", "bfloat16", "float", "double"])
+def test_dtypes_are_part_of_the_program(bind_source: Callable[..., BoundProgram], dtype: str, convert: str) -> None:
+    bound = bind_source(SOURCE, **GENERICS, T=dtype)
+    model = load_model(bound, random_weights(bound.manifest, 0), entry="forward")
+    before = model([1])
+    if convert == {"f16": "half", "bf16": "bfloat16", "f32": "float", "f64": "double"}[dtype]:
+        getattr(model, convert)()
+    else:
+        for part in (model, model.layers[0], model.layers):
+            with pytest.raises(TypeError, match=rf"{dtype} weights cannot become .*, so load it with nest\.load\(dtype="):
+                getattr(part, convert)()
+    assert torch.equal(model([1]), before)
     assert model.to("cpu") is model
+
+
+# Parameters that are replaced
+
+
+def weights_of(bound: BoundProgram, seed: int) -> dict[str, torch.Tensor]:
+    return random_weights(bound.manifest, seed)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_loaded_weights_count(bound: BoundProgram, model: Model, assign: bool) -> None:
+    model([1])
+    other = load_model(bound, weights_of(bound, 9), entry="forward")
+    model.load_state_dict(other.state_dict(), assign=assign)
+    assert torch.equal(model([1]), other([1]))
+
+
+def test_an_assigned_parameter_counts(bound: BoundProgram, model: Model) -> None:
+    model([1])
+    model.head.weight = torch.nn.Parameter(torch.zeros(10, 4))
+    assert not model([1]).any()
+    other = load_model(bound, weights_of(bound, 9), entry="forward")
+    model.head, model.embedding = other.head, other.embedding
+    model.layers[0], model.layers[1] = other.layers[0], other.layers[1]
+    assert torch.equal(model([1]), other([1]))
+
+
+def test_an_optional_parameter_comes_and_goes(model: Model) -> None:
+    ones = torch.ones(4)
+    assert torch.equal(model.run_entry("shift", [ones]), ones)
+    model.extra = torch.nn.Parameter(ones)
+    assert torch.equal(model.run_entry("shift", [ones]), 2 * ones)
+    model.extra = None
+    assert torch.equal(model.run_entry("shift", [ones]), ones)
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (torch.zeros(10, 5), r"head\.weight needs f32 \[10, 4\], but is given f32 \[10, 5\]"),
+        (torch.zeros(10, 4).half(), r"head\.weight needs f32 \[10, 4\], but is given f16 \[10, 4\]"),
+        (torch.zeros(10, 4, device="meta"), r"head\.weight on meta: move the model to one device with to\(\)"),
+    ],
+)
+def test_a_parameter_that_does_not_fit_is_refused(model: Model, value: torch.Tensor, problem: str) -> None:
+    before, kept = model([1]), model.head.weight
+    model.head.weight = torch.nn.Parameter(value)
+    for _ in range(2):
+        with pytest.raises(WeightsError, match=problem):
+            model([1])
+    model.head.weight = kept
+    assert torch.equal(model([1]), before)
+    del model.head.weight
+    with pytest.raises(WeightsError, match=r"head\.weight has no tensor"):
+        model([1])
+
+
+def test_real_weights_assigned_to_a_model_on_meta_run_where_they_are(bound: BoundProgram, model: Model) -> None:
+    empty = load_model(bound, None, entry="forward", device="meta")
+    assert empty([1]).is_meta
+    empty.run_entry("count", [torch.ones(4)])
+    empty.load_state_dict(model.state_dict(), assign=True)
+    assert empty.device.type == "cpu"
+    assert torch.equal(empty([1]), model([1]))
+    assert torch.equal(empty.run_entry("count", [torch.ones(4)]), model.run_entry("count", [torch.ones(4)]))
+
+
+def test_runs_keep_full_precision_and_leave_the_settings_alone(bound: BoundProgram, model: Model) -> None:
+    matmul = torch.backends.cuda.matmul
+
+    def settings() -> tuple[bool, bool, bool, str]:
+        return (
+            matmul.allow_bf16_reduced_precision_reduction,
+            matmul.allow_fp16_reduced_precision_reduction,
+            matmul.allow_fp16_accumulation,
+            matmul.fp32_precision,
+        )
+
+    seen: list[tuple[bool, bool, bool, str]] = []
+    before, factors = settings(), matmul.fp32_precision
+    try:
+        matmul.fp32_precision = "tf32"
+        outside = settings()
+        prepared = model._prepare
+        model._prepare = lambda *given: watch(prepared(*given))  # type: ignore[method-assign]
+
+        def watch(entry: Any) -> Any:
+            class Watched:
+                def run(self, *given: Any) -> Any:
+                    seen.append(settings())
+                    return entry.graph.run(*given)
+
+            return dataclasses.replace(entry, graph=Watched())
+
+        model([1])
+        with pytest.raises(IndexRangeError):
+            model([10])
+        assert seen == [(False, False, False, "ieee")] * 2
+        assert settings() == outside
+        assert outside[0]
+    finally:
+        matmul.fp32_precision = factors
+    assert settings() == before
 
 
 def test_meta_needs_no_weights_and_takes_no_memory(bound: BoundProgram) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +17,12 @@ from linnet.language.program.instances import Instance, InstanceArray, Instances
 from linnet.language.program.lower_values import LowerError
 from linnet.language.program.manifest import ManifestEntry
 from linnet.language.program.types import OptionalType
-from linnet.runner.errors import IndexRangeError, InputError, UnknownEntryError
+from linnet.runner.errors import IndexRangeError, InputError, UnknownEntryError, WeightsError
 from linnet.runner.torch.dtypes import FLOATS, NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import equivalent_kernels
+from linnet.runner.torch.precision import full_precision
 from linnet.runner.torch.weights import (
     WeightSource,
     WeightsReport,
@@ -50,6 +50,23 @@ class BlockModule(nn.Module):
     def extra_repr(self) -> str:
         return "\n".join(f"{name}: {_tensor_text(tensor)}" for name, tensor in self._parameters.items())
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        """Moves the block's weights. Raises TypeError, with nothing changed, where `fn` converts their dtypes."""
+        for dtype, device in {(tensor.dtype, tensor.device) for tensor in _parameters_below(self).values()}:
+            _probe(fn, dtype, device)
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _probe(fn: Callable[[Tensor], Tensor], dtype: torch.dtype, device: torch.device) -> torch.device:
+    """The device that `fn` moves to. Raises TypeError where it converts `dtype`."""
+    moved = fn(torch.empty(1, dtype=dtype, device=device))
+    if moved.dtype != dtype:
+        raise TypeError(
+            f"a model's dtypes are part of its program: its {NAMES.get(dtype, dtype)} weights cannot become "
+            f"{NAMES.get(moved.dtype, moved.dtype)}, so load it with nest.load(dtype=...) instead of converting it"
+        )
+    return moved.device
+
 
 def _tensor_text(tensor: Tensor | None) -> str:
     return "none" if tensor is None else str(TensorSpec(tuple(tensor.shape), NAMES[tensor.dtype]))
@@ -67,10 +84,11 @@ class Model(BlockModule):
     """A bound program with its weights, ready to run.
 
     Weights are this module's parameters, named by their Linnet paths, so `parameters()`, `state_dict()`, `to(device)`
-    and optimizers work as they do for any module; `to(dtype)` is refused, since dtypes are part of the program (load
-    with `dtype=` instead). Calls run under `torch.no_grad()` unless the model is trainable: inference mode would make
-    tensors that later training cannot use. States start as zeros, live between calls, and are detached from the graph
-    of gradients.
+    and optimizers work as they do for any module, and a parameter that is replaced (by assignment, or by
+    `load_state_dict(.., assign=True)`) counts from the next call on. `to(dtype)` is refused, since dtypes are part of
+    the program (load with `dtype=` instead). Calls run under `torch.no_grad()` unless the model is trainable: inference
+    mode would make tensors that later training cannot use. States start as zeros, live between calls, and are detached
+    from the graph of gradients.
     """
 
     def __init__(
@@ -96,12 +114,13 @@ class Model(BlockModule):
         self._states: dict[str, Tensor] = {}
         self._prepared: dict[tuple[Any, ...], PreparedEntry] = {}
         self._preparation: Preparation | None = None
-        self._present = frozenset(e.path for e in bound.manifest.entries if e.optional and e.path in weights)
+        self._present = self._optional(weights)
         self._weights = _parameters(bound.manifest.entries, weights, trainable)
         self.weights_report = report or WeightsReport()
         instances = Instances()
         root = Instance(bound.block, instances.environment(bound.block, dict(bound.generics)), "")
         _fill(self, root, instances, self._weights)
+        self._watched = _watched(self)
 
     # What the model is
 
@@ -121,12 +140,14 @@ class Model(BlockModule):
 
     @property
     def device(self) -> torch.device:
+        """Where the weights are, and the model runs."""
+        self._current()
         return self._device
 
     @property
     def frozen(self) -> list[str]:
         """Paths of weights that cannot train, since they are not floating (FP8 bytes, say)."""
-        return [path for path, tensor in self._weights.items() if not tensor.is_floating_point()]
+        return [path for path, tensor in self._current().items() if not tensor.is_floating_point()]
 
     def state_paths(self) -> list[str]:
         """Paths of the program's states (KV caches), allocated or not."""
@@ -151,17 +172,19 @@ class Model(BlockModule):
 
         Generics that the inputs do not determine are given in `generics`. Integer inputs may have any integer dtype;
         floats have the declared one. If the run fails, no state has changed. Raises UnknownEntryError, InputError,
-        IndexRangeError (an id outside the vocabulary, a position beyond the cache), IntegerDivisionError.
+        IndexRangeError (an id outside the vocabulary, a position beyond the cache), IntegerDivisionError, WeightsError
+        (a parameter was replaced by one that does not fit).
         """
         function = self._functions.get(name)
         if function is None:
             raise UnknownEntryError(name, self._functions)
+        weights = self._current()
         given = dict(generics or {})
         taken = convert_inputs(function, inputs, {**self._bound.generics, **given}, self._device)
         prepared = self._prepare(function, taken, given)
-        frame = Frame(self._weights, self._states)
+        frame = Frame(weights, self._states)
         try:
-            with nullcontext() if self._trainable else torch.no_grad():
+            with full_precision(), nullcontext() if self._trainable else torch.no_grad():
                 outputs = prepared.graph.run(frame, taken.tensors)
         except IndexRangeError as error:
             error.entry = name
@@ -192,17 +215,41 @@ class Model(BlockModule):
 
     # Being a module
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Model:
-        """Moves weights and states; graphs are prepared again for the new device."""
-        probe = fn(torch.empty(1, device=self._device))
-        if probe.dtype != torch.float32:
-            raise TypeError("a model's dtypes are part of its program: load it with dtype= instead of converting it")
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._device = probe.device
-        self._states = {path: fn(value) for path, value in self._states.items()}
-        self._weights = _leaves(self, self._weights)
+    def _current(self) -> dict[str, Tensor]:
+        """The weights by path, as they now are. Raises WeightsError where what replaced one does not fit."""
+        if all(table.get(name) is value for table, name, value in self._watched):
+            return self._weights
+        found = _parameters_below(self)
+        weights = {entry.path: found[entry.path] for entry in self._bound.manifest.entries if entry.path in found}
+        check_tensors(self._bound.manifest, weights)
+        places = {tensor.device: path for path, tensor in weights.items()}
+        if len(places) > 1:
+            (one, here), (other, there), *_ = places.items()
+            raise WeightsError([f"{here} is on {one} and {there} on {other}: move the model to one device with to()"])
+        self._weights = weights
+        self._present = self._optional(weights)
+        self._settle(next(iter(places), self._device))
+        self._watched = _watched(self)
+        return weights
+
+    def _optional(self, weights: Mapping[str, Tensor]) -> frozenset[str]:
+        return frozenset(e.path for e in self._bound.manifest.entries if e.optional and e.path in weights)
+
+    def _settle(self, device: torch.device) -> None:
+        """Run on `device` from now on; graphs are prepared again, and states that are elsewhere start again."""
+        self._device = device
+        self._states = {path: value for path, value in self._states.items() if value.device == device}
         self._prepared.clear()
         self._preparation = None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Model:
+        """Moves weights and states. Raises TypeError, with nothing changed, where `fn` converts their dtypes."""
+        for dtype, device in {(value.dtype, value.device) for value in self._states.values()}:
+            _probe(fn, dtype, device)
+        super()._apply(fn, recurse)
+        self._states = {path: fn(value) for path, value in self._states.items()}
+        first = next(self.parameters(), None)
+        self._settle(first.device if first is not None else _probe(fn, torch.float32, self._device))
         return self
 
 
@@ -253,14 +300,16 @@ def _block(instance: Instance, instances: Instances, weights: Mapping[str, Tenso
     return module
 
 
-def _leaves(root: nn.Module, paths: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parameters at `paths`; moving a module may have replaced them."""
-    found = OrderedDict(_named(root))
-    return {path: found[path] for path in paths}
+def _parameters_below(module: nn.Module) -> dict[str, Tensor]:
+    """Every parameter by path, shared ones at each of theirs."""
+    return dict(module.named_parameters(remove_duplicate=False))
 
 
-def _named(root: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from root.named_parameters(remove_duplicate=False)
+def _watched(root: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
+    """Each table of parameters and of children, a name in it, and what is there: looking them all up again takes a
+    sixth of the time of a walk."""
+    tables = [table for module in root.modules() for table in (module._parameters, module._modules)]
+    return [(table, name, value) for table in tables for name, value in table.items()]
 
 
 def _arrange(tree: ResultTree, results: Sequence[Tensor]) -> Any:

@@ -1,7 +1,8 @@
 """Linear maps, lookups, normalisations, activations and elementwise ops.
 
 Shapes are the ops' own: `x` is [.., In], weights are [Out, In], norms and softmax work on the last axis. Matrix
-products of f16 and bf16 accumulate in f32 inside torch and round once, as the bodies do; statistics are taken in f32.
+products of f16 and bf16 accumulate in f32 inside torch and round once, as the bodies do (on a GPU because a run asks
+for it: `full_precision`); statistics are taken in f32.
 """
 
 from __future__ import annotations

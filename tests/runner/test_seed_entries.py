@@ -174,10 +174,7 @@ def test_prefill_slots_then_decode_rows(bound: BoundProgram, load: Load, prompts
     close(logits, torch.stack([last_logits(model, p) for p in prompts]))
     token = draw(2)
     stepped = model.run_entry("decode_rows", [token.flip(0)[:, None], ids(*LENGTHS).flip(0)])
-    close(
-        stepped.flip(0),
-        torch.stack([last_logits(model, torch.cat((p, t[None]))) for p, t in zip(prompts, token, strict=True)]),
-    )
+    close(stepped.flip(0), after_one_more(model, prompts, token))
 
 
 def test_prefill_packed_then_decode_rows(bound: BoundProgram, load: Load, prompts: list[torch.Tensor]) -> None:
@@ -190,10 +187,7 @@ def test_prefill_packed_then_decode_rows(bound: BoundProgram, load: Load, prompt
     close(logits, torch.stack([last_logits(model, p) for p in prompts]))
     token = draw(2)
     stepped = model.run_entry("decode_rows", [token.flip(0)[:, None], ids(*LENGTHS).flip(0)])
-    close(
-        stepped.flip(0),
-        torch.stack([last_logits(model, torch.cat((p, t[None]))) for p, t in zip(prompts, token, strict=True)]),
-    )
+    close(stepped.flip(0), after_one_more(model, prompts, token))
 
 
 def test_step_packed_is_a_prefill_and_a_step(bound: BoundProgram, load: Load, prompts: list[torch.Tensor]) -> None:

@@ -2,8 +2,8 @@
 
 Where the language leaves a choice: shift counts are read as unsigned, and a count of the width or more shifts every
 bit out (0, or the sign of a signed `shr`); integer division by zero raises; `rem` of floats is C's fmod. Sums and
-products of f16 and bf16 are torch's own, which accumulate in f32 and round once. Nothing is written in place, so
-gradients flow.
+products of f16 and bf16 are torch's own, which accumulate in f32 and round once (see `full_precision`). Nothing is
+written in place, so gradients flow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from linnet.runner.torch.dtypes import BITS, CARRIED, FLOATS, WIDTH, scalar
 
 Operation = Callable[..., Tensor]
 
-I64_MIN = torch.iinfo(torch.int64).min
 I64_MAX = torch.iinfo(torch.int64).max
 
 

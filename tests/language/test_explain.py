@@ -88,6 +88,28 @@ def test_the_calls_of_a_body_lie_inside() -> None:
     assert outer.text() == "a(x: [2; f32]) -> [2; f32]"
 
 
+@pytest.mark.parametrize(
+    ("ops", "folded"),
+    [
+        # A letter, and the layer whose weight it reads.
+        ("n a0 n0 a1 n1 a2 n2 z", "n3(an)z"),
+        ("n0 a0 n1 a1 n2 a2 n z", "3(na)nz"),
+        ("n0 m a0 b0 n1 a1 b1 n2 a2 b2 z", "nmab2(nab)z"),
+        ("n a n a n z", "2(na)nz"),
+    ],
+)
+def test_what_repeats_is_a_layer(ops: str, folded: str) -> None:
+    nodes: list[CoreNode] = []
+    for word in ops.split():
+        node = call(word[0])
+        if word[1:]:
+            weight = Value(SPEC)
+            nodes.append(CoreNode("param", (), (weight,), {"path": f"layers.{word[1:]}.{word[0]}.weight"}))
+            node.inputs = (weight,)
+        nodes.append(node)
+    assert shown(op_steps(Graph((), nodes, ()))) == folded
+
+
 def test_the_layers_of_a_model_are_one_step(root: Path) -> None:
     program = load(root / "nests" / "qwen3-8b" / "src" / "lib.linnet").program
     assert program is not None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from linnet.language.program.core import CoreNode, Graph
+from linnet.language.program.core import CoreNode, Graph, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,10 @@ class _Folder:
         self._inside: dict[int, tuple[Step, ...]] = {}
 
     def steps(self, graph: Graph) -> tuple[Step, ...]:
-        found = [step for node in graph.nodes for step in self._of_node(node)]
-        return self._fold(found, [self._number(step) for step in found])
+        paths = {node.outputs[0]: node.attributes["path"] for node in graph.nodes if node.op == "param"}
+        made = [(step, node) for node in graph.nodes for step in self._of_node(node)]
+        elements = [_element(node, paths) for _, node in made]
+        return self._fold([step for step, _ in made], [self._number(step) for step, _ in made], elements)
 
     def _of_node(self, node: CoreNode) -> Iterator[Step]:
         if node.op == "call":
@@ -104,17 +106,20 @@ class _Folder:
             case Branch():
                 return step.kind, step.count, tuple(map(self._number, step.steps))
 
-    def _fold(self, steps: Sequence[Step], numbers: Sequence[int]) -> tuple[Step, ...]:
+    def _fold(self, steps: Sequence[Step], numbers: Sequence[int], elements: Sequence[str | None]) -> tuple[Step, ...]:
         folded: list[Step] = []
         at = 0
         while at < len(steps):
             period, count = _longest_run(numbers, at)
-            if count == 1:
-                folded.append(steps[at])
+            if count > 1:
+                first = _first_of_element(numbers, elements, at, period, period * count)
+                folded += self._fold(steps[at:first], numbers[at:first], elements[at:first])
+                unit = slice(first, first + period)
+                folded.append(Repeated(count, self._fold(steps[unit], numbers[unit], elements[unit])))
+                at = first + period * count
             else:
-                inner = self._fold(steps[at : at + period], numbers[at : at + period])
-                folded.append(Repeated(count, inner))
-            at += period * count
+                folded.append(steps[at])
+                at += 1
         return tuple(folded)
 
 
@@ -130,3 +135,29 @@ def _longest_run(numbers: Sequence[int], at: int) -> tuple[int, int]:
         if (count - 1) * period > spared:
             best, spared = (period, count), (count - 1) * period
     return best
+
+
+def _element(node: CoreNode, paths: Mapping[Value, str]) -> str | None:
+    """The element of a block array whose weight a node reads: `layers.3`."""
+    for value in node.inputs:
+        parts = paths.get(value, "").split(".")
+        for i, part in enumerate(parts):
+            if part.isdigit():
+                return ".".join(parts[: i + 1])
+    return None
+
+
+def _first_of_element(numbers: Sequence[int], elements: Sequence[str | None], at: int, period: int, length: int) -> int:
+    """Where a run of `length` steps is best begun: it may begin later as long as it goes on behind its end. The first
+    step of an element of a block array is such a place, so that what repeats is a layer and not parts of two."""
+    spare = 0
+    while at + length + spare < len(numbers) and numbers[at + length + spare] == numbers[at + spare]:
+        spare += 1
+    before = next((element for element in reversed(elements[:at]) if element is not None), None)
+    for start in range(at, at + min(spare, period - 1) + 1):
+        element = elements[start]
+        if element is not None:
+            if element != before:
+                return start
+            before = element
+    return at

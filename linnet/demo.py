@@ -40,11 +40,11 @@ class DemoResult:
 def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResult:
     """Run every step, reporting to `say`. Raises DemoError, CheckpointError, and what the steps raise."""
     from linnet import nest
-    from linnet.cli.checkpoint import fetch_checkpoint
+    from linnet.checkpoint import fetch_checkpoint
+    from linnet.language.words import counted
     from linnet.registry.index import build_index, write_index
     from linnet.registry.locate import package_folders
     from linnet.registry.package import human_size
-    from linnet.registry.report import counted
     from linnet.site_builder.build import build_site
     from linnet.site_builder.collect import PackageSource
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from linnet.cli.checkpoint import CheckpointError, fetch_checkpoint
+from linnet.checkpoint import CheckpointError, fetch_checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 

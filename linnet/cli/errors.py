@@ -60,6 +60,8 @@ def _os_error(error: Exception) -> Wording:
     name = error.filename if error.filename is not None else "the file"
     if error.errno == errno.ENOENT:
         return Wording(f"{name} is not there; check the path.", COULD_NOT)
+    if error.errno == errno.ENOTDIR:
+        return Wording(f"{name} cannot be: a part of its path is a file; check the path.", COULD_NOT)
     if error.errno in (errno.EACCES, errno.EPERM):
         return Wording(f"{name} cannot be opened: permission denied; check its owner and mode.", COULD_NOT)
     if error.errno == errno.ENOSPC:
@@ -80,7 +82,7 @@ def _unexpected(error: Exception) -> Wording:
 # Looked up by qualified name along the error's classes, so that no room is imported before it is needed.
 TABLE: dict[str, Callable[[Exception], Wording]] = {
     "builtins.OSError": _os_error,
-    "linnet.cli.checkpoint.CheckpointError": _plain(COULD_NOT),
+    "linnet.checkpoint.CheckpointError": _plain(COULD_NOT),
     "linnet.demo.DemoError": _plain(PROBLEMS),
     "linnet.language.program.binding.BindError": _problems(
         "Correct the generics: those of a card are in its [generics], others are given with --bind or generics=."

@@ -12,6 +12,7 @@ from linnet.language.diagnostics import Diagnostic
 from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import Program
 from linnet.language.strict_toml import TOML_BYTES, BadTomlError, parse_toml
+from linnet.language.words import counted
 from linnet.registry.bindings import ResolvedBindings, read_bindings
 from linnet.registry.card import Card
 from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, bare, nearest, shown
@@ -26,8 +27,8 @@ from linnet.registry.package import (
     path_problem,
     read_file,
 )
-from linnet.registry.parameters import count_parameters, human_count
-from linnet.registry.report import CheckReport, Section, counted, make_section, skipped
+from linnet.registry.parameters import STORAGE, count_parameters, human_count
+from linnet.registry.report import CheckReport, Section, make_section, skipped
 from linnet.registry.weights import locate_weights, read_tensors
 
 README_BYTES = 1 << 20
@@ -87,6 +88,9 @@ def _check_card(run: _Check) -> None:
 
 
 def _check_readme(run: _Check) -> None:
+    if not run.package.folder.is_dir():
+        run.skip("readme", "there is no folder")
+        return
     where, help = README_NAME, "Begin it with a heading that names the model: # Title."
     try:
         text = read_file(run.package.folder, README_NAME, README_BYTES).decode().removeprefix("\ufeff")
@@ -287,7 +291,7 @@ def _count_differs(card: Card, bound: BoundProgram, bindings: ResolvedBindings, 
     Quantised weights may be packed, several in a byte, so that only the author can count them.
     """
     wanted = card.model.parameters
-    packed = any(entry.dtype in ("u8", "i8", "u32", "i32") for entry in bound.manifest.entries)
+    packed = any(entry.dtype in STORAGE for entry in bound.manifest.entries)
     count = count_parameters(bound.manifest, bindings.tensors, match.present)
     if wanted is None or packed or wanted == count:
         return []

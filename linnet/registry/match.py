@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from linnet.language.program.manifest import Manifest, ManifestEntry
+from linnet.language.program.types import SAFETENSORS
 from linnet.registry.bindings import ResolvedBindings
 from linnet.registry.errors import Problem, listed, nearest, shown
 from linnet.registry.headers import TensorInfo, TensorTable
 
-# safetensors dtype -> the Linnet dtype that a parameter of it is declared with. E4M3 is bound as its bytes.
-LINNET_DTYPES: Mapping[str, str] = {
-    "BOOL": "bool", "U8": "u8", "U16": "u16", "U32": "u32", "U64": "u64", "I8": "i8", "I16": "i16", "I32": "i32",
-    "I64": "i64", "F16": "f16", "BF16": "bf16", "F32": "f32", "F64": "f64", "F8_E4M3": "u8",
-}  # fmt: skip
 MOST_SUGGESTIONS = 10
 
 
@@ -77,7 +73,7 @@ def _mismatch(entry: ManifestEntry, info: TensorInfo) -> Problem | None:
             f"The shapes of {entry.path} differ: the source declares {declared}, but {tensor}.",
             "Correct the card's generics, the binding or the source.",
         )
-    if LINNET_DTYPES.get(info.dtype) != entry.dtype:
+    if SAFETENSORS.get(info.dtype) != entry.dtype:
         return Problem(
             "weights.dtype",
             entry.path,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from linnet.language.program.manifest import Manifest
 
 # Dtypes that a quantised weight is stored in, as bytes or words that its `scale` gives a meaning.
-_STORAGE = frozenset({"u8", "i8", "u32", "i32"})
+STORAGE = frozenset({"u8", "i8", "u32", "i32"})
 
 
 def count_parameters(manifest: Manifest, tensors: Mapping[str, str], present: Collection[str] = ()) -> int:
@@ -21,7 +21,7 @@ def count_parameters(manifest: Manifest, tensors: Mapping[str, str], present: Co
     for path, entry in entries.items():
         owner, _, member = path.rpartition(".")
         sibling = entries.get(f"{owner}.weight" if owner else "weight")
-        is_scale = member == "scale" and sibling is not None and sibling.dtype in _STORAGE
+        is_scale = member == "scale" and sibling is not None and sibling.dtype in STORAGE
         if entry.kind != "param" or is_scale or (entry.optional and path not in present):
             continue
         size = 1

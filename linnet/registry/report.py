@@ -104,10 +104,5 @@ def skipped(name: str, reason: str) -> Section:
     return Section(name, "skipped", reason)
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 file`, `3 files`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _finding(severity: str, problem: Problem) -> Finding:
     return Finding(severity, problem.kind, problem.where, problem.message, problem.help)

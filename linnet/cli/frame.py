@@ -7,13 +7,16 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Mapping
-from typing import Any, NoReturn, cast
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
 
 import click
 
 from linnet.cli.codes import FINE, INTERRUPTED
 from linnet.cli.errors import describe
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class LazyGroup(click.Group):
@@ -87,3 +90,14 @@ quiet_option = click.option(
     help="Print only what was asked for: no progress, no closing remarks.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+nests_option = click.option(
+    "--nests",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder of packages; by default those that ship with this distribution.",
+)
+
+
+def output_option(default: str, help: str, *, folder: bool = False) -> Callable[[Command], Command]:
+    """`-o`, `--output`: the file that a command writes, or the folder."""
+    kind = click.Path(file_okay=not folder, dir_okay=folder, path_type=Path)
+    return click.option("-o", "--output", type=kind, default=default, show_default=True, help=help)

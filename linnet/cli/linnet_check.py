@@ -32,11 +32,13 @@ def command(ctx: click.Context, paths: tuple[Path, ...], form: str | None, as_js
     """
     from linnet.language.check import load
     from linnet.language.diagnostics import Diagnostics, render, to_json
-    from linnet.registry.report import counted
+    from linnet.language.words import counted
 
     if as_json and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} exclude each other; give one of them.")
-    files = source_files(paths)
+    files, passed_over = source_files(paths)
+    for file in passed_over if not quiet else ():
+        click.echo(f"{file} is not a plain file and was not checked.", err=True)
     found = Diagnostics()
     for file in files:
         found.extend(load(file).diagnostics)
@@ -64,20 +66,28 @@ def command(ctx: click.Context, paths: tuple[Path, ...], form: str | None, as_js
     return PROBLEMS if errors else FINE
 
 
-def source_files(paths: tuple[Path, ...]) -> list[Path]:
-    """The files named and those under the folders named, each once. Raises UsageError for a folder without any."""
+def source_files(paths: tuple[Path, ...]) -> tuple[list[Path], list[Path]]:
+    """The plain files named and those under the folders named, each once; then what there has such a name but is none.
+
+    A pipe would make its reader wait. Raises UsageError for one that is named, and for a folder without any file.
+    """
     files: dict[Path, None] = {}
+    others: dict[Path, None] = {}
     for path in paths:
-        inside = sorted(path.rglob("*.linnet")) if path.is_dir() else [path]
+        if not path.is_dir() and not path.is_file():
+            raise click.UsageError(f"{path} is not a plain file; name a file, or a folder that has some.")
+        found = sorted(path.rglob("*.linnet")) if path.is_dir() else [path]
+        inside = [file for file in found if file.is_file()]
+        others.update(dict.fromkeys(file for file in found if not file.is_file() and not file.is_dir()))
         if not inside:
             raise click.UsageError(f"{path} holds no .linnet file; name a file, or a folder that has some.")
         files.update(dict.fromkeys(inside))
-    return list(files)
+    return list(files), list(others)
 
 
 def summary(errors: int, warnings: int) -> str:
     """`no problem`, `1 error`, `2 errors and 1 warning`."""
-    from linnet.registry.report import counted
+    from linnet.language.words import counted
 
     parts = [counted(errors, "error")] if errors else []
     parts += [counted(warnings, "warning")] if warnings else []

@@ -7,23 +7,12 @@ from pathlib import Path
 import click
 
 from linnet.cli.codes import FINE
-from linnet.cli.frame import quiet_option
+from linnet.cli.frame import nests_option, output_option, quiet_option
 
 
 @click.command("demo")
-@click.option(
-    "--nests",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder of packages; by default those that ship with this distribution.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="nest-demo",
-    show_default=True,
-    help="The folder that the index and the site go to.",
-)
+@nests_option
+@output_option("nest-demo", "The folder that the index and the site go to.", folder=True)
 @quiet_option
 def command(nests: Path | None, output: Path, quiet: bool) -> int:
     """Check the packages, build the index and the site, and run a sentence encoder with its real weights.

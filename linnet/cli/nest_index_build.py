@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from linnet.cli.codes import FINE
-from linnet.cli.frame import quiet_option
+from linnet.cli.frame import output_option, quiet_option
 from linnet.cli.output import progress
 
 
@@ -15,14 +15,7 @@ from linnet.cli.output import progress
 @click.argument(
     "folder", metavar="[DIR]", default="nests", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default="index.json",
-    show_default=True,
-    help="The file to write.",
-)
+@output_option("index.json", "The file to write.")
 @quiet_option
 def command(folder: Path, output: Path, quiet: bool) -> int:
     """Write the index of the packages in DIR, by default those in nests.
@@ -31,8 +24,8 @@ def command(folder: Path, output: Path, quiet: bool) -> int:
 
     Example: nest index build nests -o index.json
     """
+    from linnet.language.words import counted
     from linnet.registry.index import build_index, write_index
-    from linnet.registry.report import counted
 
     index = build_index(folder, progress("reading", quiet=quiet))
     write_index(index, output)

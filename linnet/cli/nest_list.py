@@ -8,16 +8,12 @@ from pathlib import Path
 import click
 
 from linnet.cli.codes import FINE
-from linnet.cli.frame import json_option
+from linnet.cli.frame import json_option, nests_option
 from linnet.cli.output import table
 
 
 @click.command("list")
-@click.option(
-    "--nests",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder of packages; by default those that ship with this distribution.",
-)
+@nests_option
 @json_option
 def command(nests: Path | None, as_json: bool) -> int:
     """List packages: their names, families, licences and summaries.

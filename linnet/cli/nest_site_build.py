@@ -7,24 +7,13 @@ from pathlib import Path
 import click
 
 from linnet.cli.codes import FINE, PROBLEMS
-from linnet.cli.frame import quiet_option
+from linnet.cli.frame import nests_option, output_option, quiet_option
 from linnet.cli.output import progress
 
 
 @click.command("build")
-@click.option(
-    "--nests",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder of packages; by default those that ship with this distribution.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default="site",
-    show_default=True,
-    help="The folder to write: an empty one, a new one, or an earlier site.",
-)
+@nests_option
+@output_option("site", "The folder to write: an empty one, a new one, or an earlier site.", folder=True)
 @click.option("--base-url", metavar="URL", help="Where the site will be published; pages then name their addresses.")
 @quiet_option
 def command(nests: Path | None, output: Path, base_url: str | None, quiet: bool) -> int:
@@ -32,9 +21,9 @@ def command(nests: Path | None, output: Path, base_url: str | None, quiet: bool)
 
     Example: nest site build --nests nests -o site
     """
+    from linnet.language.words import counted
     from linnet.registry.index import build_index
     from linnet.registry.locate import BUNDLED
-    from linnet.registry.report import counted
     from linnet.site_builder.build import build_site
     from linnet.site_builder.collect import PackageSource
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -52,6 +53,20 @@ def test_check_wants_files(run: Run, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "holds no .linnet file" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_check_reads_plain_files_only(run: Run, tiny: Path) -> None:
+    pipe = tiny / "pipe.linnet"
+    os.mkfifo(pipe)
+    done = run("linnet", "check", pipe)
+    assert done.returncode == 2
+    assert f"{pipe} is not a plain file; name a file" in done.stderr
+    (tiny / "folder.linnet").mkdir()
+    done = run("linnet", "check", tiny)
+    assert (done.returncode, done.stdout) == (0, "1 file checked: no problem.\n")
+    assert done.stderr == f"{pipe} is not a plain file and was not checked.\n"
+    (tiny / "lib.linnet").unlink()
+    assert "holds no .linnet file" in run("linnet", "check", tiny).stderr
 
 
 def test_inspect_gives_text_where_nothing_is_bound(run: Run, tiny: Path) -> None:

@@ -97,17 +97,21 @@ def index_text(index: Mapping[str, Any]) -> str:
 
 
 def write_index(index: Mapping[str, Any], path: Path) -> None:
-    """Write an index to a file, whole or not at all. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write an index to a file, whole or not at all. Raises OSError that names `path`."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(index_text(index))
-        # mkstemp makes files that only their owner reads; an index is for everyone.
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(index_text(index))
+            # mkstemp makes files that only their owner reads; an index is for everyone.
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        # The system names the temporary file, which says nothing to a user.
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _parameter_count(card: Card, bound: BoundProgram, bindings: ResolvedBindings) -> int:

@@ -45,7 +45,7 @@ def build_site(packages: Sequence[PackageSource], output: Path, *, base_url: str
     `base_url` is where the site will be published (`https://example.org/nest`); pages then name their canonical
     address. The site is built in a temporary folder beside `output`, which it then replaces. Raises SiteError where
     `output` holds something that is not a site, or a package cannot be shown; RegistryError where a package's file
-    cannot be read.
+    cannot be read; OSError that names `output` where it cannot be written.
     """
     if base_url is not None and urlsplit(base_url).scheme not in ("http", "https"):
         raise SiteError(
@@ -57,6 +57,14 @@ def build_site(packages: Sequence[PackageSource], output: Path, *, base_url: str
     for one, other in pairwise(pages):
         if one.name == other.name:
             raise SiteError(f'Two packages have the name "{one.name}"; give each its own.')
+    try:
+        return _build(pages, output, base_url)
+    except OSError as error:
+        # The system names the temporary folder, which says nothing to a user.
+        raise OSError(error.errno, error.strerror, str(output)) from None
+
+
+def _build(pages: Sequence[ModelPage], output: Path, base_url: str | None) -> SiteReport:
     output.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     try:
@@ -77,8 +85,9 @@ def build_site(packages: Sequence[PackageSource], output: Path, *, base_url: str
 
 
 def _refuse_foreign(output: Path) -> None:
-    if output.exists() and not output.is_dir():
-        raise SiteError(f"{output} is not a folder; name another with -o.")
+    for path in (output, *output.parents):
+        if path.exists() and not path.is_dir():
+            raise SiteError(f"{path} is not a folder; name another with -o.")
     if output.is_dir() and any(output.iterdir()) and not (output / MARKER).is_file():
         raise SiteError(f"{output} is not empty and holds no site; name another folder with -o, or empty it.")
 

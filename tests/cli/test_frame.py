@@ -49,6 +49,7 @@ def test_the_table_names_errors_that_exist(name: str) -> None:
     ("number", "words"),
     [
         (errno.ENOENT, "is not there; check the path"),
+        (errno.ENOTDIR, "a part of its path is a file"),
         (errno.EACCES, "permission denied"),
         (errno.ENOSPC, "the disk is full"),
         (errno.EROFS, "read-only"),

@@ -111,6 +111,28 @@ def test_index_is_one_file_written_whole(run: Run, tiny: Path, tmp_path: Path) -
     assert sorted(path.name for path in here.iterdir()) == ["again.json", "index.json"]
 
 
+def test_what_cannot_be_written_is_named_as_the_user_named_it(run: Run, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for words, code, said in (
+        (["index", tiny.parent, "-o", tmp_path / "no" / "x.json"], 3, f"{tmp_path}/no/x.json is not there"),
+        (
+            ["index", tiny.parent, "-o", tmp_path / "file" / "x.json"],
+            3,
+            f"{tmp_path}/file/x.json cannot be: a part of its path",
+        ),
+        (["site", "build", "--nests", tiny.parent, "-o", "/proc/x"], 3, "/proc/x is not there"),
+        (
+            ["site", "build", "--nests", tiny.parent, "-o", tmp_path / "file" / "x"],
+            1,
+            f"{tmp_path}/file is not a folder",
+        ),
+    ):
+        done = run("nest", *words)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert done.stderr.startswith(f"Error: {said}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "here", "nests"]
+
+
 def test_index_says_when_a_folder_holds_no_package(run: Run, tmp_path: Path) -> None:
     done = run("nest", "index", tmp_path / "here")
     assert done.returncode == 1

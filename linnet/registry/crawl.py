@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import httpx2
 from huggingface_hub import get_session
-from huggingface_hub.utils._headers import build_hf_headers
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from linnet.registry.errors import HeaderError, HubError, RegistryError, shown
 from linnet.registry.headers import PREFIX_BYTES, TensorInfo, header_length, parse_header

@@ -14,6 +14,7 @@ from pathlib import Path
 import platformdirs
 
 from linnet.registry.card import Card
+from linnet.registry.endpoint import named_endpoint
 from linnet.registry.errors import PackageError, Problem
 from linnet.registry.package import digest_file
 from linnet.registry.weights import locate_weights
@@ -30,6 +31,7 @@ def cache_folder() -> Path:
 
 def fetch_package(repo: str, revision: str | None, *, offline: bool | None = None) -> tuple[Path, str]:
     """The package in a Hub repository, as a folder, and its commit. Raises HubError."""
+    named_endpoint()
     from huggingface_hub import snapshot_download
 
     from linnet.registry.hub import hub_endpoint, hub_errors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ import httpx2
 from huggingface_hub import constants, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
+from linnet.language.words import counted
+from linnet.registry.endpoint import named_endpoint
 from linnet.registry.errors import HubError, Problem, shown
 
 # Every way in which the Hub can fail us, by the word that `HubError.reasons` gives.
@@ -29,6 +30,7 @@ REASONS: Mapping[str, str] = {
     "truncated": "the answer ended early",
     "redirects": "redirects lead nowhere",
     "wrong-commit": "the server answered for another commit",
+    "no-address": "HF_ENDPOINT is not an address",
     "timeout": "no answer in time",
     "unreachable": "no connection",
     "offline": "offline mode is on",
@@ -58,8 +60,8 @@ class HubTarget:
 
 
 def hub_endpoint() -> str:
-    """The Hub that requests go to: `HF_ENDPOINT`, else huggingface.co."""
-    return (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
+    """The Hub that requests go to: `HF_ENDPOINT`, else huggingface.co. Raises HubError where that is no address."""
+    return named_endpoint() or constants.ENDPOINT
 
 
 class PassingError(HubError):
@@ -120,8 +122,8 @@ def transport_errors(target: HubTarget) -> Iterator[None]:
     except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
         raise target.error(
             "redirects",
-            f"{target.endpoint} is not, or redirects {target.name} to, an address that can be opened.",
-            "Set HF_ENDPOINT to an address such as https://huggingface.co.",
+            f"{target.endpoint} redirects {target.name} to what is no address.",
+            "Check the endpoint, or use another one.",
         ) from None
     except httpx2.TimeoutException:
         raise timeout_error(target) from None
@@ -160,7 +162,7 @@ def status_error(target: HubTarget, response: httpx2.Response, token: bool) -> H
     if status == 429:
         text = response.headers.get("Retry-After", "")
         pause = float(text) if re.fullmatch(r"[0-9]{1,6}", text) else None
-        when = f"in {pause:.0f} seconds" if pause is not None else "in a few minutes"
+        when = f"in {counted(round(pause), 'second')}" if pause is not None else "in a few minutes"
         error = target.error(
             "rate-limited",
             f"{target.endpoint} answered 429 for {target.name}: too many requests.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linnet.registry.card import Card
+from linnet.registry.endpoint import named_endpoint
 from linnet.registry.errors import PackageError, Problem
 from linnet.registry.headers import TensorTable, join_headers, read_headers
 from linnet.registry.package import package_path
@@ -78,6 +79,7 @@ def _beside(package: Path, file: str) -> Path | None:
 def _in_cache(card: Card, file: str) -> Path | None:
     if card.weights.repo is None:
         return None
+    named_endpoint()
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(card.weights.repo, file, revision=card.weights.revision)

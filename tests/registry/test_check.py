@@ -68,7 +68,7 @@ def test_the_seed_against_a_hub(seed: Path, tmp_path: Path, monkeypatch: pytest.
     assert {entry.path for entry in report.bound.manifest.required()} == set(bindings) == set(report.match.tensors)
 
 
-def test_the_command_line_uses_the_endpoint_of_the_environment(seed: Path, tmp_path: Path) -> None:
+def test_a_fresh_process_uses_the_endpoint_of_its_environment_and_no_torch(seed: Path, tmp_path: Path) -> None:
     write_seed_checkpoint(tmp_path)
     with HubServer(tmp_path) as server:
         code = "import sys, pathlib; from linnet.registry.check import check_package; "
@@ -157,7 +157,9 @@ def test_a_broken_card_stops_what_needs_it(make_package: MakePackage) -> None:
 def test_a_folder_that_is_no_package(tmp_path: Path) -> None:
     report = check_package(tmp_path / "absent")
     assert not report.ok
-    assert report.errors()[0].message == f"The package {tmp_path / 'absent'} does not exist."
+    (error,) = report.errors()
+    assert error.message == f"The package {tmp_path / 'absent'} does not exist."
+    assert statuses(report)["readme"] == "skipped"
     (tmp_path / "file").write_text("")
     assert not check_package(tmp_path / "file").ok
     (tmp_path / "empty").mkdir()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,7 +151,7 @@ def test_the_token_goes_to_the_hub_alone(hub: HubServer, monkeypatch: pytest.Mon
             "429",
             "rate-limited",
             "{hub} answered 429 for owner/tiny/model.safetensors: too many requests.",
-            "Try again in 1 seconds; with a token (hf auth login) the limit is higher.",
+            "Try again in 1 second; with a token (hf auth login) the limit is higher.",
         ),
         (
             "429-long",
@@ -213,8 +216,8 @@ def test_the_token_goes_to_the_hub_alone(hub: HubServer, monkeypatch: pytest.Mon
         (
             "redirect-nowhere",
             "redirects",
-            "{hub} is not, or redirects owner/tiny/model.safetensors to, an address that can be opened.",
-            "Set HF_ENDPOINT to an address such as https://huggingface.co.",
+            "{hub} redirects owner/tiny/model.safetensors to what is no address.",
+            "Check the endpoint, or use another one.",
         ),
         (
             "wrong-commit",
@@ -288,10 +291,20 @@ def test_an_endpoint_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.parametrize("endpoint", ["nonsense", "ftp://x", "http://", "http://[", "http://a b"])
+@pytest.mark.parametrize("endpoint", ["nonsense", "ftp://x", "http://", "http://[", "http://a b", "http://a:b"])
 def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
-    assert failure().reasons in (("redirects",), ("unreachable",))
+    assert failure().reasons == ("no-address",)
+
+
+def test_an_endpoint_that_is_no_address_is_told_before_the_library_is_imported() -> None:
+    code = "import sys, pathlib; from linnet.registry.fetch import fetch_package; fetch_package('owner/tiny', None)"
+    environment = {**os.environ, "HF_ENDPOINT": "http://["}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        'linnet.registry.errors.HubError: HF_ENDPOINT is "http://[", which is not an http or https address. Set it to '
+        "an address such as https://huggingface.co, or unset it."
+    )
 
 
 def test_offline_mode_opens_no_connection(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from linnet.language.program.core import EntryGraph
 from linnet.language.program.lower_values import LowerError
 from linnet.language.program.ranges import DEFAULT_BOUNDS, InputBoundsError, input_bounds
 from linnet.language.program.small import SmallGenericsError, small_generics
+from linnet.language.program.types import FLOATS
 from linnet.runner.errors import RunnerError
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def random_inputs(entry: EntryGraph, seed: int) -> list[Tensor]:
     1.5 (positive, so that temperatures and weights make sense), bools true. Raises InputBoundsError."""
     import torch
 
-    from linnet.runner.torch.dtypes import CARRIED, FLOATS
+    from linnet.runner.torch.dtypes import CARRIED
 
     bounds = input_bounds(entry)
     generator = torch.Generator().manual_seed(seed)

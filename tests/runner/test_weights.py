@@ -9,8 +9,9 @@ import torch
 from safetensors.torch import save_file
 
 from linnet.language.program.manifest import Manifest, ManifestEntry
+from linnet.language.program.types import SAFETENSORS
 from linnet.runner.errors import WeightsError
-from linnet.runner.torch.dtypes import NATIVE, SAFETENSORS
+from linnet.runner.torch.dtypes import NATIVE
 from linnet.runner.torch.weights import (
     TensorLocation,
     WeightSource,

@@ -11,6 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from linnet.language.program.fold import wrap
+from linnet.language.program.types import FLOATS
+
 # dtype -> how its values are carried inside a graph.
 CARRIED: dict[str, torch.dtype] = {
     "bool": torch.bool,
@@ -33,17 +36,7 @@ BITS: dict[str, torch.dtype] = {"u16": torch.uint16, "u32": torch.uint32, "u64":
 NATIVE: dict[str, torch.dtype] = {**CARRIED, **BITS}
 NAMES: dict[torch.dtype, str] = {native: name for name, native in NATIVE.items()}
 
-FLOATS = frozenset(("f16", "bf16", "f32", "f64"))
 WIDTH: dict[str, int] = {name: dtype.itemsize * 8 for name, dtype in CARRIED.items()}
-
-# safetensors' dtype names -> Linnet's. E4M3 bytes bind to u8 parameters.
-SAFETENSORS: dict[str, str] = {
-    "BOOL": "bool",
-    "F8_E4M3": "u8",
-    "BF16": "bf16",
-    **{f"{kind}{bits}": f"{kind.lower()}{bits}" for kind in "IU" for bits in (8, 16, 32, 64)},
-    **{f"F{bits}": f"f{bits}" for bits in (16, 32, 64)},
-}
 
 
 def integer_range(dtype: str) -> tuple[int, int]:
@@ -52,11 +45,9 @@ def integer_range(dtype: str) -> tuple[int, int]:
     return (0, 2**width - 1) if dtype.startswith("u") else (-(2 ** (width - 1)), 2 ** (width - 1) - 1)
 
 
-def wrap(value: int, dtype: str) -> int:
+def wrap_carried(value: int, dtype: str) -> int:
     """`value` as the Python int that the carried tensor of `dtype` holds."""
-    width = WIDTH[dtype]
-    value %= 2**width
-    return value - 2**width if dtype != "u8" and value >= 2 ** (width - 1) else value
+    return wrap(value, f"i{WIDTH[dtype]}" if dtype in BITS else dtype)
 
 
 def to_carried(x: Tensor, dtype: str) -> Tensor:
@@ -73,4 +64,4 @@ def scalar(value: float, dtype: str, device: torch.device) -> Tensor:
     """A carried rank-0 tensor."""
     if dtype in FLOATS or dtype == "bool":
         return torch.tensor(value, dtype=CARRIED[dtype], device=device)
-    return torch.tensor(wrap(int(value), dtype), dtype=CARRIED[dtype], device=device)
+    return torch.tensor(wrap_carried(int(value), dtype), dtype=CARRIED[dtype], device=device)

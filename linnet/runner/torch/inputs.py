@@ -12,9 +12,18 @@ from torch import Tensor
 from linnet.language.check.dims import Dim
 from linnet.language.program.checked import CheckedFunction, GenericDecl, Literal, Primitive, Typed
 from linnet.language.program.core import TensorSpec
-from linnet.language.program.types import DTypeVar, OptionalType, StructType, TensorType, TupleType, Type, value_text
+from linnet.language.program.types import (
+    FLOATS,
+    DTypeVar,
+    OptionalType,
+    StructType,
+    TensorType,
+    TupleType,
+    Type,
+    value_text,
+)
 from linnet.runner.errors import InputError
-from linnet.runner.torch.dtypes import BITS, CARRIED, FLOATS, NAMES, integer_range, scalar, to_carried
+from linnet.runner.torch.dtypes import BITS, CARRIED, NAMES, integer_range, scalar, to_carried
 
 Generics = Mapping[str, int | str]
 

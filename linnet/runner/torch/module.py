@@ -16,9 +16,9 @@ from linnet.language.program.core import EntryGraph, ResultTree, TensorSpec
 from linnet.language.program.instances import Instance, InstanceArray, Instances
 from linnet.language.program.lower_values import LowerError
 from linnet.language.program.manifest import ManifestEntry
-from linnet.language.program.types import OptionalType
+from linnet.language.program.types import FLOATS, OptionalType
 from linnet.runner.errors import IndexRangeError, InputError, UnknownEntryError, WeightsError
-from linnet.runner.torch.dtypes import FLOATS, NAMES, to_native
+from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import equivalent_kernels

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from linnet.language.program.core import REDUCTIONS, CoreNode, Value
+from linnet.language.program.types import FLOATS
 from linnet.runner.errors import IndexRangeError, IntegerDivisionError
 from linnet.runner.torch import meta
-from linnet.runner.torch.dtypes import BITS, CARRIED, FLOATS, WIDTH, scalar
+from linnet.runner.torch.dtypes import BITS, CARRIED, WIDTH, scalar
 
 Operation = Callable[..., Tensor]
 

@@ -14,8 +14,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from linnet.language.program.manifest import Manifest, ManifestEntry
+from linnet.language.program.types import FLOATS, SAFETENSORS
+from linnet.language.words import counted
 from linnet.runner.errors import WeightsError
-from linnet.runner.torch.dtypes import FLOATS, NAMES, NATIVE, SAFETENSORS, integer_range
+from linnet.runner.torch.dtypes import NAMES, NATIVE, integer_range
 
 # E4M3 has two NaN bytes; everything else is a number.
 E4M3_NAN = (0x7F, 0xFF)
@@ -51,7 +53,7 @@ class WeightsReport:
 
     def __str__(self) -> str:
         gib = 2**30
-        return f"{self.mapped / gib:.2f} GiB mapped, {self.converted / gib:.2f} GiB converted, {len(self.files)} files"
+        return f"{self.mapped / gib:.2f} GiB mapped, {self.converted / gib:.2f} GiB converted, {counted(len(self.files), 'file')}"
 
 
 def read_weights(

@@ -88,7 +88,7 @@ def test_floats_are_converted_only_when_asked(file: Path) -> None:
     tensors, report = read_weights(manifest(entry("a", (8, 4))), source, CPU, convert=True)
     assert torch.equal(tensors["a"], value.float())
     assert (report.mapped, report.converted) == (0, 8 * 4 * 4)
-    assert str(report) == "0.00 GiB mapped, 0.00 GiB converted, 1 files"
+    assert str(report) == "0.00 GiB mapped, 0.00 GiB converted, 1 file"
 
 
 def test_integers_are_never_converted(file: Path) -> None:

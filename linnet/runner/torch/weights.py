@@ -53,7 +53,8 @@ class WeightsReport:
 
     def __str__(self) -> str:
         gib = 2**30
-        return f"{self.mapped / gib:.2f} GiB mapped, {self.converted / gib:.2f} GiB converted, {counted(len(self.files), 'file')}"
+        files = counted(len(self.files), "file")
+        return f"{self.mapped / gib:.2f} GiB mapped, {self.converted / gib:.2f} GiB converted, {files}"
 
 
 def read_weights(

@@ -36,8 +36,8 @@ def command(ctx: click.Context, paths: tuple[Path, ...], form: str | None, as_js
 
     if as_json and form not in (None, "json"):
         raise click.UsageError(f"--json and --format {form} exclude each other; give one of them.")
-    files, passed_over = source_files(paths)
-    for file in passed_over if not quiet else ():
+    files = source_files(paths)
+    for file in passed_over(paths) if not quiet else ():
         click.echo(f"{file} is not a plain file and was not checked.", err=True)
     found = Diagnostics()
     for file in files:
@@ -66,23 +66,27 @@ def command(ctx: click.Context, paths: tuple[Path, ...], form: str | None, as_js
     return PROBLEMS if errors else FINE
 
 
-def source_files(paths: tuple[Path, ...]) -> tuple[list[Path], list[Path]]:
-    """The plain files named and those under the folders named, each once; then what there has such a name but is none.
+def source_files(paths: tuple[Path, ...]) -> list[Path]:
+    """The plain files named and those under the folders named, each once.
 
     A pipe would make its reader wait. Raises UsageError for one that is named, and for a folder without any file.
     """
     files: dict[Path, None] = {}
-    others: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir() and not path.is_file():
             raise click.UsageError(f"{path} is not a plain file; name a file, or a folder that has some.")
         found = sorted(path.rglob("*.linnet")) if path.is_dir() else [path]
         inside = [file for file in found if file.is_file()]
-        others.update(dict.fromkeys(file for file in found if not file.is_file() and not file.is_dir()))
         if not inside:
             raise click.UsageError(f"{path} holds no .linnet file; name a file, or a folder that has some.")
         files.update(dict.fromkeys(inside))
-    return list(files), list(others)
+    return list(files)
+
+
+def passed_over(paths: tuple[Path, ...]) -> list[Path]:
+    """What lies under the folders named and has a source's name, but is neither a plain file nor a folder."""
+    found = {file for path in paths if path.is_dir() for file in path.rglob("*.linnet")}
+    return sorted(file for file in found if not file.is_file() and not file.is_dir())
 
 
 def summary(errors: int, warnings: int) -> str:

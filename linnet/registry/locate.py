@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linnet.registry.card import Card, read_card
-from linnet.registry.errors import PackageError, Problem, nearest, shown
+from linnet.registry.errors import PackageError, Problem, bare, nearest, shown
 from linnet.registry.package import CARD_NAME, name_fault
 
 # The packages that ship with this distribution; in a checkout a link to the folder at its top.
@@ -53,8 +53,19 @@ def find_package(name_or_dir: str | os.PathLike[str], *, offline: bool | None = 
     They are tried in that order. Raises PackageError where there is none, HubError where the Hub cannot give it.
     """
     text = os.fspath(name_or_dir)
-    folder = Path(text).expanduser()
-    if folder.is_dir() or not isinstance(name_or_dir, str) or _is_path(text):
+    if not text:
+        help = "Name a folder (. is this one), org/name, or a package that ships here."
+        raise PackageError([Problem("package.unknown", "package", "The name of the package is empty.", help)])
+    try:
+        folder = Path(text).expanduser()
+        is_folder = folder.is_dir()
+    except (OSError, RuntimeError) as error:
+        # A name longer than the system has, a folder that may not be looked into, the home of a user there is not.
+        reason = getattr(error, "strerror", None) or str(error)
+        help = f"Name a folder that holds a {CARD_NAME}."
+        message = f"The package {shown(text)} cannot be looked up: {reason.rstrip('.').lower()}."
+        raise PackageError([Problem("package.unknown", bare(text), message, help)]) from None
+    if is_folder or not isinstance(name_or_dir, str) or _is_path(text):
         return Located(folder)
     if _HUB_NAME.fullmatch(text):
         from linnet.registry.fetch import fetch_package
@@ -70,7 +81,7 @@ def find_package(name_or_dir: str | os.PathLike[str], *, offline: bool | None = 
     if close:
         help = f"The nearest name is {close}; known are {', '.join(known)}."
     message = f"There is no folder {shown(text)}, and no package of that name."
-    raise PackageError([Problem("package.unknown", shown(text).strip('"'), message, help)])
+    raise PackageError([Problem("package.unknown", bare(text), message, help)])
 
 
 def _is_path(text: str) -> bool:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from linnet.registry.card import Card
     from linnet.registry.match import Match
     from linnet.registry.report import CheckReport, Section
+    from linnet.runner.smoke import SmokeReport
     from linnet.runner.torch.module import Model
     from linnet.runner.torch.weights import WeightSource
 
@@ -334,6 +335,14 @@ def _smoke_section(report: CheckReport, package: Path, level: str | None, weight
         for failure in outcome.failures()
     ]
     seconds = sum(item.seconds for item in outcome.outcomes)
-    counts = Counter(item.stage for item in outcome.outcomes)
-    ran = ", ".join(f"{stage} {count} {'entry' if count == 1 else 'entries'}" for stage, count in counts.items())
-    return make_section("smoke", f"{ran}, {seconds:.1f} s", problems)
+    return make_section("smoke", f"{_passed(outcome)}, {seconds:.1f} s", problems)
+
+
+def _passed(outcome: SmokeReport) -> str:
+    """How many entries passed each stage: `meta 1 entry, small 16 of 17 entries`."""
+    ran = Counter(item.stage for item in outcome.outcomes)
+    passed = Counter(item.stage for item in outcome.outcomes if item.ok)
+    return ", ".join(
+        f"{stage} {'' if passed[stage] == count else f'{passed[stage]} of '}{count} {'entry' if count == 1 else 'entries'}"
+        for stage, count in ran.items()
+    )

@@ -343,6 +343,6 @@ def _passed(outcome: SmokeReport) -> str:
     ran = Counter(item.stage for item in outcome.outcomes)
     passed = Counter(item.stage for item in outcome.outcomes if item.ok)
     return ", ".join(
-        f"{stage} {'' if passed[stage] == count else f'{passed[stage]} of '}{count} {'entry' if count == 1 else 'entries'}"
+        f"{stage} {f'{passed[stage]} of ' * (passed[stage] < count)}{count} {'entry' if count == 1 else 'entries'}"
         for stage, count in ran.items()
     )

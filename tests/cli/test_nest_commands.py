@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from hub_server import HubServer
+from seed_checkpoint import write_seed_checkpoint
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -24,6 +27,37 @@ def test_check_reports_sections(run: Run, tiny: Path) -> None:
     (report,) = json.loads(run("nest", "check", "--no-hub", "--json", tiny).stdout)
     assert report["ok"]
     assert [section["name"] for section in report["sections"]] == names
+
+
+def test_check_accepts_the_seed_against_a_hub(run: Run, seed: Path, tmp_path: Path) -> None:
+    write_seed_checkpoint(tmp_path / "hub")
+    with HubServer(tmp_path / "hub") as server:
+        done = run("nest", "check", seed / "qwen3-8b-fp8", HF_ENDPOINT=server.endpoint, HF_HOME=str(tmp_path / "home"))
+        traffic = server.traffic
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    lines = [re.split(r" {2,}", line.strip()) for line in done.stdout.splitlines()[1:]]
+    assert [words[0].split()[0] for words in lines] == ["ok"] * 8
+    assert [words[1] for words in lines[:7]] == ["card", "readme", "files", "source", "generics", "bindings", "weights"]
+    assert lines[6][2] == "8.2B parameters in 651 tensors, headers from Qwen/Qwen3-8B-FP8"
+    assert lines[7][1] == "smoke"
+    assert lines[7][2].startswith("meta 1 entry, small 17 entries, ")
+    assert len([line for line in traffic.requests if "/resolve/" in line]) == 4
+    assert 0 < traffic.bytes < 300_000
+
+
+def test_the_smoke_summary_tells_what_passed(run: Run, tiny: Path) -> None:
+    source = tiny / "lib.linnet"
+    bad = "    pub entry bad<B: Dim>(x: Tensor[B, In; T]) -> Tensor[B, In; T] {\n        return x / (x - x)\n    }\n"
+    source.write_text(source.read_text().removesuffix("}\n") + bad + "}\n")
+    done = run("nest", "check", "--no-hub", "--smoke", "small", tiny)
+    assert done.returncode == 1
+    assert re.search(r"error +smoke +meta 1 entry, small 1 of 2 entries, ", done.stdout), done.stdout
+
+
+def test_an_empty_name_is_not_this_folder(run: Run, tiny: Path) -> None:
+    done = run("nest", "check", "", before=f"import os; os.chdir({str(tiny)!r})\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "The name of the package is empty." in done.stderr
 
 
 def test_check_runs_the_real_weights_where_they_are(run: Run, tiny: Path, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linnet.runner.levels import SMOKE_LEVELS
+
 if TYPE_CHECKING:
     import torch
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
 Generics = Mapping[str, int | str]
 NUMERICS = ("exact", "equivalent", "fast")
-SMOKES = ("none", "meta", "small", "full")
 
 
 class NestError(Exception):
@@ -137,8 +138,8 @@ def check(
     not here are read from the Hub. What is wrong with the package is in the report; RegistryError is raised where there
     is no package, NestError for an unknown `smoke`.
     """
-    if smoke is not None and smoke not in SMOKES:
-        raise NestError(f"smoke={smoke!r} is not known; write one of {', '.join(SMOKES)}")
+    if smoke is not None and smoke not in SMOKE_LEVELS:
+        raise NestError(f"smoke={smoke!r} is not known; write one of {', '.join(SMOKE_LEVELS)}")
     from linnet.registry.check import check_package
     from linnet.registry.locate import find_package
 
@@ -330,7 +331,7 @@ def _smoke_section(report: CheckReport, package: Path, level: str | None, weight
             f"smoke.{failure.stage}",
             f"{failure.entry} ({failure.stage})",
             f"{failure.message.rstrip('.')}.",
-            "Correct the entry's source, or the card's [check] and [generics].",
+            _smoke_help(failure.stage, failure.fault),
         )
         for failure in outcome.failures()
     ]
@@ -346,3 +347,25 @@ def _passed(outcome: SmokeReport) -> str:
         f"{stage} {f'{passed[stage]} of ' * (passed[stage] < count)}{count} {'entry' if count == 1 else 'entries'}"
         for stage, count in ran.items()
     )
+
+
+_SMOKE_HELP = {
+    "source": "Change the source: what decides a graph's structure must be known before it runs.",
+    "inputs": "Keep the index or divisor that it names in range in the source, whatever the inputs are.",
+    "weights": "Fetch the weights again, or correct the bindings.",
+    "torch": "If memory is short, give smaller sizes in the card's [check]; else correct the operation that it names.",
+    "linnet": "The fault is this program's and not the package's: please report it, with the source.",
+}
+
+
+def _smoke_help(stage: str, fault: str) -> str:
+    """The next step after a failure of the smoke test, by its stage and its `fault`."""
+    if fault == "generics":
+        if stage == "small":
+            return "Widen the `where` of the block or the entry, so that small generics satisfy it."
+        return "Correct the card's [check] and [generics], or the entry's `where`."
+    if fault == "result":
+        if stage == "full":
+            return "Compare the source and the bindings with the model that the checkpoint was made for."
+        return "Look through the entry's arithmetic; its weights and inputs here are small and random."
+    return _SMOKE_HELP[fault]

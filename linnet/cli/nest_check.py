@@ -11,6 +11,7 @@ import click
 from linnet.cli.codes import COULD_NOT, FINE, PROBLEMS
 from linnet.cli.frame import json_option, quiet_option
 from linnet.cli.output import progress
+from linnet.runner.levels import SMOKE_LEVELS
 
 if TYPE_CHECKING:
     from linnet.registry.report import CheckReport, Finding
@@ -25,7 +26,7 @@ MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("err
 )
 @click.option(
     "--smoke",
-    type=click.Choice(["none", "meta", "small", "full"]),
+    type=click.Choice(SMOKE_LEVELS),
     help="How much is run: nothing; shapes at full size; also every entry at small generics; also the real weights. "
     "By default small, and full where the weights are on this machine.",
 )

@@ -17,22 +17,29 @@ from linnet.language.program.lower_values import LowerError
 from linnet.language.program.ranges import DEFAULT_BOUNDS, InputBoundsError, input_bounds
 from linnet.language.program.small import SmallGenericsError, small_generics
 from linnet.language.program.types import FLOATS
-from linnet.runner.errors import RunnerError
+from linnet.language.program.verify import VerifyError, verify
+from linnet.runner.errors import RunnerError, SpecError, WeightsError
+from linnet.runner.levels import SMOKE_LEVELS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from linnet.runner.torch.weights import WeightSource
 
-LEVELS = ("none", "meta", "small", "full")
 SEED = 0
 Generics = Mapping[str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
 class SmokeOutcome:
-    """One entry run once. `stage` is meta, small or full; `generics` are the root's and the entry's own; `message` says
-    what was found, or what went wrong; `seconds` is wall time, lowering included."""
+    """One entry run once.
+
+    `stage` is meta, small or full; `generics` are the root's and the entry's own; `message` says what was found, or
+    what went wrong; `seconds` is wall time, lowering included. `fault` is one word for what went wrong, "" where
+    nothing did: generics (that do not fit), source (that cannot be lowered), inputs (an index or divisor out of
+    range), weights, result (not finite, or all equal), torch (an error of its own, such as too little memory), or
+    linnet (a graph or a kernel that is not what it should be).
+    """
 
     stage: str
     entry: str
@@ -40,6 +47,7 @@ class SmokeOutcome:
     ok: bool
     message: str
     seconds: float
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +81,18 @@ def smoke(
     """Run the entries of a package; each level includes those before it.
 
     - meta: `entry`, the card's, at the full size of `bound` on the meta device, every op by its body: each value's
-    shape
-      and dtype is compared with what the graph says, and nothing takes memory.
+      shape and dtype is compared with what the graph says, and nothing takes memory.
     - small: every entry at small generics with seeded random weights and inputs, on the CPU, by bodies. Every float
-    result
-      is finite, and not all equal where it has more than one element; integers and bools only have to be there, with
-      the shape and dtype that the graph says.
+      result is finite, and not all equal where it has more than one element; integers and bools only have to be there,
+      with the shape and dtype that the graph says.
     - full: `entry` with the real `weights`, by native kernels; results as for small.
 
-    `check_generics` are the card's generics for `entry`; what they leave out is taken small. `present` are the optional
-    weights that the package has. A package's faults are outcomes, not exceptions.
+    Every graph is verified before it runs. `check_generics` are the card's generics for `entry`; what they leave out is
+    taken small. `present` are the optional weights that the package has. A package's faults are outcomes, not
+    exceptions.
     """
-    if level not in LEVELS:
-        raise ValueError(f"level={level!r} is not one of {', '.join(LEVELS)}")
+    if level not in SMOKE_LEVELS:
+        raise ValueError(f"level={level!r} is not one of {', '.join(SMOKE_LEVELS)}")
     outcomes: list[SmokeOutcome] = []
     if level != "none":
         outcomes.append(_outcome("meta", entry, bound, lambda: _meta(bound, entry, check_generics, present)))
@@ -120,29 +127,54 @@ class _BadResultError(Exception):
     """An entry ran, and its results are no good."""
 
 
+# The first that an error is an instance of says what is at fault.
+FAULTS: tuple[tuple[type[Exception], str], ...] = (
+    (BindError, "generics"),
+    (SmallGenericsError, "generics"),
+    (LowerError, "source"),
+    (InputBoundsError, "inputs"),
+    (VerifyError, "linnet"),
+    (SpecError, "linnet"),
+    (WeightsError, "weights"),
+    (_BadResultError, "result"),
+    (RunnerError, "inputs"),
+    (RuntimeError, "torch"),
+    (MemoryError, "torch"),
+)
+_OUTCOMES = tuple(kind for kind, _ in FAULTS)
+
+
 def _outcome(stage: str, entry: str, bound: BoundProgram, run: Run) -> SmokeOutcome:
     start = time.perf_counter()
     generics = dict(bound.generics)
-    ok = False
+    fault = ""
     try:
         own, message = run()
         generics.update(own)
-        ok = True
-    except _BadResultError as error:
-        message = str(error)
-    except (BindError, LowerError, SmallGenericsError, InputBoundsError, RunnerError) as error:
-        message = f"{type(error).__name__.removesuffix('Error')}: {error}"
-    except (RuntimeError, MemoryError) as error:
-        # torch's own: too little memory, say. Its notes name the op.
-        message = "; ".join([str(error).splitlines()[0], *getattr(error, "__notes__", [])[:1]])
-    return SmokeOutcome(stage, entry, generics, ok, message, time.perf_counter() - start)
+    except _OUTCOMES as error:
+        fault, message = _described(error)
+    return SmokeOutcome(stage, entry, generics, not fault, message, time.perf_counter() - start, fault)
+
+
+def _described(error: Exception) -> tuple[str, str]:
+    """What is at fault, and the error's words."""
+    fault = next(word for kind, word in FAULTS if isinstance(error, kind))
+    if fault == "result":
+        return fault, str(error)
+    if fault == "torch":
+        # Its notes name the op. A MemoryError may say nothing.
+        lines = str(error).splitlines() or [type(error).__name__]
+        return fault, "; ".join([lines[0], *getattr(error, "__notes__", [])[:1]])
+    return fault, f"{type(error).__name__.removesuffix('Error')}: {error}"
 
 
 def _lower(bound: BoundProgram, entry: str, given: Generics, present: frozenset[str]) -> EntryGraph:
-    """The entry with the given generics of its own, the others small. Inputs that are optional are left out."""
+    """The entry with the given generics of its own, the others small, verified. Optional inputs are left out."""
     function = bound.entries().get(entry)
     own = {} if function is None else small_generics(function, {**bound.generics, **given})
-    return bound.lower(entry, {**own, **given}, present)
+    lowered = bound.lower(entry, {**own, **given}, present)
+    verify(lowered.graph)
+    return lowered
 
 
 def _meta(
@@ -170,8 +202,10 @@ def _small(bound: BoundProgram, present: frozenset[str]) -> Iterator[SmokeOutcom
     start = time.perf_counter()
     try:
         small = bind(bound.program, bound.block.name, small_generics(bound.block, dtypes))
-    except (BindError, SmallGenericsError) as error:
-        yield SmokeOutcome("small", "*", dtypes, False, str(error), time.perf_counter() - start)
+        manifest = small.manifest
+    except _OUTCOMES as error:
+        fault, message = _described(error)
+        yield SmokeOutcome("small", "*", dtypes, False, message, time.perf_counter() - start, fault)
         return
 
     import torch
@@ -179,8 +213,8 @@ def _small(bound: BoundProgram, present: frozenset[str]) -> Iterator[SmokeOutcom
     from linnet.runner.torch.interpreter import Preparation
     from linnet.runner.torch.weights import random_weights
 
-    drawn = random_weights(small.manifest, SEED, optional=True)
-    optional = {e.path for e in small.manifest.entries if e.optional}
+    drawn = random_weights(manifest, SEED, optional=True)
+    optional = {e.path for e in manifest.entries if e.optional}
     weights = {path: tensor for path, tensor in drawn.items() if path in present or path not in optional}
     there = frozenset(optional & weights.keys())
     # Bodies that entries share are prepared once.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from safetensors.torch import save_file
 
 from linnet.language.program.binding import BoundProgram, bind
 from linnet.language.program.checked import Program
+from linnet.language.program.core import EntryGraph, Graph
 from linnet.runner.smoke import SmokeOutcome, SmokeReport, random_inputs, smoke
 from linnet.runner.torch.weights import TensorLocation, WeightSource, random_weights
 
@@ -69,7 +72,7 @@ def test_the_levels_include_one_another(good: BoundProgram, tmp_path: Path) -> N
     assert full.ok
     assert full.outcomes[-1].stage == "full"
     assert "the result [8, 1000] is finite" in full.outcomes[-1].message
-    assert "1 files" in full.outcomes[-1].message
+    assert "1 file" in full.outcomes[-1].message
 
 
 def test_meta_runs_at_full_size_and_small_at_small_generics(good: BoundProgram) -> None:
@@ -88,7 +91,7 @@ def test_the_report_is_json(good: BoundProgram) -> None:
     report = smoke(good, "forward", {"S": 8})
     record = json.loads(json.dumps(report.to_dict()))
     assert (record["level"], record["ok"], len(record["outcomes"])) == ("small", True, 3)
-    assert set(record["outcomes"][0]) == {"stage", "entry", "generics", "ok", "message", "seconds"}
+    assert set(record["outcomes"][0]) == {"stage", "entry", "generics", "ok", "message", "seconds", "fault"}
 
 
 def run_bad(bind_source: Callable[..., BoundProgram], source: str) -> SmokeOutcome:
@@ -125,6 +128,52 @@ def test_an_unknown_entry_is_an_outcome(good: BoundProgram) -> None:
     (meta,) = smoke(good, "backward", {}, level="meta").outcomes
     assert not meta.ok
     assert "has no entry `backward`" in meta.message
+
+
+def test_a_source_without_a_graph_is_an_outcome(bind_source: Callable[..., BoundProgram]) -> None:
+    source = entry_source(
+        "f32",
+        "let y: f32? = if c { some(x) } else { none } return match y { some(v) => v  none => x }",
+        "x: f32, c: bool",
+    )
+    report = smoke(bind_source(source, N=4), "run", {})
+    assert [(o.stage, o.fault) for o in report.outcomes] == [("meta", "source"), ("small", "source")]
+    for outcome in report.outcomes:
+        assert "the branches of an `if` decided at run time differ in more than their tensors" in outcome.message
+
+
+def test_too_little_memory_is_an_outcome(bind_source: Callable[..., BoundProgram]) -> None:
+    huge = 2**58
+    outcome = run_bad(bind_source, entry_source(f"Tensor[{huge}; i64]", f"return iota<i64>({huge})"))
+    assert outcome.fault == "torch"
+
+
+def test_a_graph_that_is_not_well_formed_is_an_outcome(good: BoundProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    lower = BoundProgram.lower
+
+    def broken(*given: Any) -> EntryGraph:
+        entry = lower(*given)
+        graph = entry.graph
+        return dataclasses.replace(entry, graph=Graph(graph.inputs, graph.nodes[:-1], graph.outputs))
+
+    monkeypatch.setattr(BoundProgram, "lower", broken)
+    outcomes = smoke(good, "forward", {"S": 8}).outcomes
+    assert [(o.stage, o.fault) for o in outcomes] == [("meta", "linnet"), ("small", "linnet"), ("small", "linnet")]
+    assert "is not a value of its graph" in outcomes[0].message
+
+
+def test_what_is_at_fault_is_one_word(
+    good: BoundProgram, bind_source: Callable[..., BoundProgram], tmp_path: Path
+) -> None:
+    assert smoke(good, "forward", {"S": 8}, level="meta").outcomes[0].fault == ""
+    assert smoke(good, "forward", {"S": 1}, level="meta").outcomes[0].fault == "generics"
+    assert run_bad(bind_source, entry_source("Tensor[3; f32]", "return fill<f32>([3], 2.0)")).fault == "result"
+    body = "let table = iota<i64>(2)\nlet at = iota<i64>(5)\nlet y[i] = table[at[i]]\nreturn y"
+    assert run_bad(bind_source, entry_source("Tensor[5; i64]", body)).fault == "inputs"
+    weights = random_weights(good.manifest, 0)
+    del weights["head.weight"]
+    full = smoke(good, "forward", {"S": 8}, level="full", weights=source_of(tmp_path, weights))
+    assert full.outcomes[-1].fault == "weights"
 
 
 def test_damaged_weights_are_an_outcome(good: BoundProgram, tmp_path: Path) -> None:

@@ -167,6 +167,7 @@ def _kernel_choice() -> Choice | None:
 
 def _text(chosen: Chosen, graph: EntryGraph, steps: Sequence[Step], choice: Choice | None) -> Iterator[str]:
     from linnet.language.program.explain import calls
+    from linnet.language.words import counted
 
     owner = chosen.function.block
     yield click.style(f"{owner.name}.{graph.name}" if owner is not None else graph.name, bold=True)
@@ -183,10 +184,10 @@ def _text(chosen: Chosen, graph: EntryGraph, steps: Sequence[Step], choice: Choi
     total = sum(times for _, times in made)
     yield ""
     if choice is None:
-        yield f"{total} op calls. torch is not installed, so its kernels are not known."
+        yield f"{counted(total, 'op call')}. torch is not installed, so its kernels are not known."
     else:
         native = sum(times for call, times in made if choice(call.node)["torch"][SHOWN] == "native")
-        yield f"{total} op calls: {native} native, {total - native} by body. Under exact all run by body."
+        yield f"{counted(total, 'op call')}: {native} native, {total - native} by body. Under exact all run by body."
 
 
 def _values(generics: Mapping[str, int | str]) -> str:

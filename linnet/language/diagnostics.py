@@ -71,6 +71,7 @@ CODES: dict[str, str] = {
     "W1001": "unused import",
     "W1002": "unused local",
     "W1003": "unused member",
+    "W1004": "term behind a reduction that does not use its index",
 }
 """Every diagnostic code and what it means, in one line."""
 

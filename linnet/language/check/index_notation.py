@@ -10,6 +10,7 @@ from linnet.language.check.context import PRELUDE, Context
 from linnet.language.check.dims import Clause, Dim
 from linnet.language.check.literals import INT_FLEX, is_flex, settle, settle_default
 from linnet.language.check.operators import is_integer, tensor
+from linnet.language.check.order import mentioned_names
 from linnet.language.check.substitute import same_shape
 from linnet.language.check.type_nodes import describe, dtype, where_help
 from linnet.language.program.checked import Access, Build, DimValue, IndexVar, Reduce, Typed
@@ -91,7 +92,25 @@ def reduce(ctx: Context, node: tree.ReduceExpr) -> Typed:
     for var, written in zip(bound, node.indices, strict=True):
         if var.extent == UNKNOWN:
             ctx.fail("E3102", f"index `{var.name}` of `{kind}` is never used in its body", written.span)
+    _warn_swallowed(ctx, node)
     return Reduce(type, node.span, kind, tuple(bound), body)
+
+
+def _warn_swallowed(ctx: Context, node: tree.ReduceExpr) -> None:
+    """A term behind a sum that does not use its index was likely meant to stand outside (W1004)."""
+    term = node.body
+    # A span that begins before its first operand's has parentheses, which say that all of it is meant.
+    while isinstance(term, tree.BinaryExpr) and term.op in ("+", "-") and term.span.start == term.left.span.start:
+        names = {index.name.text if isinstance(index, tree.PackAxis) else index.text for index in node.indices}
+        if names.isdisjoint(mentioned_names(term.right)):
+            kind = node.kind.text
+            ctx.checker.diagnostics.warning(
+                "W1004",
+                f"`{kind}` reaches this far: the term is taken for every `{', '.join(sorted(names))}`",
+                term.right.span,
+                help=f"end it before: `({kind}[..] ..) {term.op} ..`; or put its whole body in parentheses",
+            )
+        term = term.left
 
 
 def access(ctx: Context, node: tree.IndexExpr) -> Typed:

@@ -61,15 +61,22 @@ def cycles(
 
 def _mentioned(item: tree.Item) -> list[str]:
     """Names in an item's declaration; bodies and members are checked after all declarations."""
-    names: list[str] = []
     parts = ("type", "value", "generics", "fields", "parameters", "result", "where")
-    stack: list[object] = [getattr(item, part) for part in parts if hasattr(item, part)]
+    return mentioned_names(*(getattr(item, part) for part in parts if hasattr(item, part)))
+
+
+def mentioned_names(*nodes: object) -> list[str]:
+    """Every name written in expressions and types, at any depth."""
+    names: list[str] = []
+    stack = list(nodes)
     while stack:
         node = stack.pop()
         if isinstance(node, tuple):
             stack.extend(node)
         elif isinstance(node, tree.NameExpr):
             names.append(node.name)
+        elif isinstance(node, tree.PackAxis):
+            names.append(node.name.text)
         elif isinstance(node, tree.NamedType):
             names.append(node.path[0].text)
             stack.append(node.args)

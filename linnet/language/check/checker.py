@@ -127,14 +127,19 @@ class Checker:
             return False
         if text in source.broken:
             return False
-        near = get_close_matches(text, [name for name, other in source.items.items() if other.public], 1)
-        self.diagnostics.error(
-            "E1201",
-            f"module `{key}` has no item `{text}`",
-            imported.item.span,
-            help=f"did you mean `{near[0]}`?" if near else None,
-        )
+        help = self._other_item(source, text)
+        self.diagnostics.error("E1201", f"module `{key}` has no item `{text}`", imported.item.span, help=help)
         return False
+
+    def _other_item(self, scope: ModuleScope, name: str) -> str | None:
+        """Where an item that a module lacks may be: elsewhere in the standard library, or under a near name."""
+        if home := self.std_home(name):
+            return f"`{name}` is in `{home}`"
+        public = [other for other, item in scope.items.items() if item.public]
+        near = get_close_matches(name, public, 1)
+        if near or not public:
+            return f"did you mean `{near[0]}`?" if near else None
+        return f"its items are {', '.join(public[:12])}{', ..' if len(public) > 12 else ''}"
 
     # Lookups that contexts use
 
@@ -169,13 +174,8 @@ class Checker:
         scope = self.scopes[id(module)]
         item = scope.items.get(name.text)
         if item is None:
-            near = get_close_matches(name.text, [n for n, other in scope.items.items() if other.public], 1)
-            ctx.fail(
-                "E1201",
-                f"module `{module.key}` has no item `{name.text}`",
-                name.span,
-                help=f"did you mean `{near[0]}`?" if near else None,
-            )
+            help = self._other_item(scope, name.text)
+            ctx.fail("E1201", f"module `{module.key}` has no item `{name.text}`", name.span, help=help)
         if not item.public and scope is not ctx.scope:
             ctx.fail(
                 "E1203",

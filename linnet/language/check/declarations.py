@@ -16,6 +16,7 @@ from linnet.language.program.checked import (
     CheckedFunction,
     CheckedMember,
     DimValue,
+    EnumValue,
     GenericDecl,
     Literal,
     LocalVar,
@@ -92,7 +93,7 @@ def _const(ctx: Context, item: tree.ConstItem) -> ConstDecl:
 
 def is_constant(value: Typed) -> bool:
     """Whether an expression's value is known without running anything."""
-    if isinstance(value, (Literal, NoneValue)):
+    if isinstance(value, (EnumValue, Literal, NoneValue)):
         return True
     if isinstance(value, DimValue):
         return value.dim.constant is not None

@@ -42,6 +42,10 @@ class UnsupportedError(NestError):
     """An argument that a later version gives a meaning."""
 
 
+class DeviceError(NestError):
+    """A device that torch does not know, or that this machine does not have."""
+
+
 class TorchMissingError(NestError):
     """torch, or what is used beside it, is not installed."""
 
@@ -91,12 +95,13 @@ def load(
 
     Raises UnsupportedError for what a later version brings, SourceError for a source that does not check,
     RegistryError (with `problems`) for the package, its card, bindings, headers and the Hub, BindError for
-    generics, and WeightsError for bytes that cannot be used.
+    generics, DeviceError for the device, and WeightsError for bytes that cannot be used.
     """
     _refuse_unsupported(backend, numerics, compile, registry)
     from linnet.registry.bindings import read_bindings
     from linnet.registry.fetch import fetch_weights
     from linnet.registry.locate import find_package
+    from linnet.runner.backend import find_backend
 
     package = find_package(name_or_dir, offline=offline)
     card = package.card()
@@ -104,22 +109,23 @@ def load(
     bindings = read_bindings(package.folder, card)
     stored, bound = _bind(program, card, dtype, generics or {}, bindings)
     _require_torch()
-    from linnet.runner.torch.module import load_model
-
+    runner = find_backend(backend)
     place = _device(device)
     settings: dict[str, Any] = {
         "entry": card.source.entry,
-        "numerics": "equivalent" if numerics == "fast" else numerics,
+        "numerics": numerics if numerics in runner.NUMERICS else "equivalent",
         "device": place,
         "trainable": trainable,
     }
+    tensors: Mapping[str, torch.Tensor] | WeightSource
     if place == "meta" and weights is None:
-        return load_model(bound, _shapes(bound, bindings, shrunk=bool(generics)), **settings)
-    given = Path(weights).expanduser() if weights is not None else None
-    files = fetch_weights(package.folder, card, given, offline=offline)
-    match = _matched(card, files, stored, bindings, shrunk=bool(generics))
-    source = _weight_source(match, files)
-    return load_model(bound, source, convert=dtype is not None, **settings)
+        tensors = _shapes(bound, bindings, shrunk=bool(generics))
+    else:
+        given = Path(weights).expanduser() if weights is not None else None
+        files = fetch_weights(package.folder, card, given, offline=offline)
+        tensors = _weight_source(_matched(card, files, stored, bindings, shrunk=bool(generics)), files)
+    model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
+    return model
 
 
 def check(
@@ -143,7 +149,7 @@ def check(
     from linnet.registry.check import check_package
     from linnet.registry.locate import find_package
 
-    located = find_package(package)
+    located = find_package(package, offline=None if hub else True)
     given = Path(weights).expanduser() if weights is not None else None
     report = check_package(located, hub=hub, strict=strict, weights=given)
     if smoke == "none":
@@ -180,10 +186,12 @@ def demo(
 
 
 def _refuse_unsupported(backend: str, numerics: str, compile: bool | str | None, registry: str | None) -> None:
+    from linnet.runner.backend import BACKENDS
+
     if backend == "mlx":
         raise UnsupportedError('backend="mlx" comes in a later version; this one runs backend="torch"')
-    if backend != "torch":
-        raise NestError(f'backend={backend!r} is not known; write backend="torch"')
+    if backend not in BACKENDS:
+        raise NestError(f"backend={backend!r} is not known; write one of {', '.join(BACKENDS)}")
     if numerics not in NUMERICS:
         raise NestError(f"numerics={numerics!r} is not known; write one of {', '.join(NUMERICS)}")
     if compile not in (None, False):
@@ -205,8 +213,10 @@ def _require_torch() -> None:
 
 def _checked_program(folder: Path, card: Card) -> Program:
     from linnet.language.check import load as check_source
-    from linnet.registry.package import package_path
+    from linnet.registry.package import FILE_BYTES, package_path, read_file
 
+    # Says what is wrong with a file that is absent, no file, or cannot be read.
+    read_file(folder, card.source.path, FILE_BYTES)
     file = package_path(folder, card.source.path)
     checked = check_source(file)
     if checked.program is None or not checked.ok:
@@ -248,11 +258,24 @@ def _dtype_name(dtype: str | torch.dtype) -> str:
 
 
 def _device(device: str | torch.device | None) -> str:
-    if device is not None:
-        return str(device)
+    """A device that torch can put tensors on. Raises DeviceError."""
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(str(device))
+    except RuntimeError:
+        raise DeviceError(f"device={str(device)!r} is not known to torch; write cpu, cuda, cuda:1 or meta") from None
+    try:
+        torch.empty(1, device=place)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        # Builds of torch without a device's code say so with any of these.
+        reason = (str(error).splitlines() or ["it cannot hold a tensor"])[0].rstrip(".")
+        raise DeviceError(
+            f"device={str(device)!r} cannot be used here ({reason}); leave device= out to take what there is"
+        ) from None
+    return str(place)
 
 
 def _shapes(bound: BoundProgram, bindings: Bindings, *, shrunk: bool) -> dict[str, torch.Tensor]:

@@ -9,31 +9,11 @@ from typing import Any, Protocol
 from linnet.language.program.binding import BoundProgram
 
 
-class RunnableModel(Protocol):
-    """What every backend's model offers."""
-
-    @property
-    def entries(self) -> Mapping[str, str]: ...
-
-    @property
-    def generics(self) -> Mapping[str, int | str]: ...
-
-    def __call__(self, *inputs: Any) -> Any: ...
-
-    def run_entry(self, name: str, inputs: Any = (), generics: Mapping[str, int | str] | None = None) -> Any: ...
-
-    def state_paths(self) -> list[str]: ...
-
-    def reset_state(self) -> None: ...
-
-    def state_dict(self) -> Mapping[str, Any]: ...
-
-
 class Backend(Protocol):
     """A module with this interface.
 
-    `NUMERICS` lists the policies it has. `load_model` binds weights, in a form of the backend's own, to a program; it
-    raises WeightsError.
+    `NUMERICS` lists the policies it has. `load_model` binds weights, in a form of the backend's own, to a program, and
+    gives a model of its framework's own kind (torch: `linnet.runner.torch.module.Model`); it raises WeightsError.
     """
 
     NUMERICS: tuple[str, ...]
@@ -48,14 +28,14 @@ class Backend(Protocol):
         device: Any = None,
         convert: bool = False,
         trainable: bool = False,
-    ) -> RunnableModel: ...
+    ) -> Any: ...
 
 
 # Imported when first asked for: a command that runs nothing should not pay for torch.
 BACKENDS: Mapping[str, str] = {"torch": "linnet.runner.torch.module"}
 
 
-def backend(name: str) -> Backend:
+def find_backend(name: str) -> Backend:
     """The backend called `name`. Raises ValueError for an unknown one, ImportError where its framework is missing."""
     if name not in BACKENDS:
         raise ValueError(f"backend={name!r} is not one of {', '.join(BACKENDS)}")

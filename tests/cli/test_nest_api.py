@@ -16,7 +16,8 @@ from safetensors.torch import save_file
 from linnet import nest
 from linnet.language.program.binding import BindError
 from linnet.registry.errors import CardError, HubError, PackageError, RegistryError
-from linnet.runner.errors import InputError, UnknownEntryError
+from linnet.runner.errors import InputError, UnknownEntryError, WeightsError
+from linnet.runner.smoke import FAULTS
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Tensors = dict[str, torch.Tensor]
@@ -95,6 +96,7 @@ def test_load_with_other_generics_checks_the_weights_against_them(tiny: Path) ->
     [
         ({"backend": "mlx"}, 'backend="mlx" comes in a later version'),
         ({"backend": "jax"}, "backend='jax' is not known"),
+        ({"device": "quantum"}, "device='quantum' is not known to torch; write cpu, cuda"),
         ({"numerics": "engine"}, "numerics='engine' is not known"),
         ({"compile": True}, "compile= comes in a later version"),
         ({"registry": "somewhere"}, "registry= comes in a later version"),
@@ -108,7 +110,7 @@ def test_load_refuses_what_it_cannot_do(tiny: Path, arguments: dict[str, Any], s
 def test_load_names_what_is_wrong(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="no package of that name"):
         nest.load("no-such-model")
-    with pytest.raises(PackageError, match="does not exist"):
+    with pytest.raises(PackageError, match="There is no folder"):
         nest.load("./absent")
     with pytest.raises(PackageError, match=r"nest\.toml is not in|nest\.toml"):
         nest.load(tmp_path)
@@ -129,6 +131,68 @@ def test_load_names_what_is_wrong(tiny: Path, tmp_path: Path) -> None:
     (tiny / "bindings.json").write_text('{"up.wieght": "fc1.weight"}')
     with pytest.raises(RegistryError, match=r"up\.weight"):
         nest.load(tiny)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it is about a machine without a GPU")
+def test_load_says_that_a_device_is_not_here(tiny: Path) -> None:
+    for device in ("cuda", torch.device("cuda", 1)):
+        with pytest.raises(nest.DeviceError, match=r"device='cuda(:1)?' cannot be used here \(.+\); leave device= out"):
+            nest.load(tiny, device=device)
+
+
+def test_load_names_a_source_that_is_no_file(tiny: Path) -> None:
+    (tiny / "lib.linnet").unlink()
+    with pytest.raises(PackageError, match=r'The file "lib\.linnet" is not in the package\. Add lib\.linnet\.'):
+        nest.load(tiny)
+    (tiny / "lib.linnet").mkdir()
+    with pytest.raises(PackageError, match=r'The file "lib\.linnet" is not a plain file'):
+        nest.load(tiny)
+
+
+def test_load_names_what_is_too_long_to_be_a_path(tiny: Path) -> None:
+    for name in ("x" * 5000, "./" + "x" * 5000, tiny / ("x" * 5000)):
+        with pytest.raises(PackageError):
+            nest.load(name)
+
+
+@pytest.fixture
+def quantised(tiny: Path, tensors: Tensors) -> Path:
+    """The tiny package with an FP8 layer: E4M3 bytes of both signs, without NaN."""
+    source = (tiny / "lib.linnet").read_text()
+    source = source.replace("use std.nn.linear::{Linear}", "use std.nn.linear::{Linear}\nuse std.quant::{Fp8Linear}")
+    (tiny / "lib.linnet").write_text(source.replace("sub down: Linear<", "sub down: Fp8Linear<"))
+    (tiny / "bindings.json").write_text(
+        '{"up.weight": "fc1.weight", "up.bias": "fc1.bias", "down.weight": "fc2.weight", "down.scale": "fc2.scale"}'
+    )
+    write_fp8(tiny, tensors, torch.linspace(-400, 400, 12).reshape(3, 4).to(torch.float8_e4m3fn))
+    return tiny
+
+
+def write_fp8(folder: Path, tensors: Tensors, weight: torch.Tensor) -> None:
+    scale = torch.tensor([[0.5], [0.25], [0.125]])
+    save_file({**tensors, "fc2.weight": weight, "fc2.scale": scale}, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("numerics", nest.NUMERICS)
+def test_load_runs_fp8(quantised: Path, tensors: Tensors, numerics: str) -> None:
+    weight = torch.linspace(-400, 400, 12).reshape(3, 4).to(torch.float8_e4m3fn).float()
+    plain = {**tensors, "fc2.weight": weight * torch.tensor([[0.5], [0.25], [0.125]])}
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(nest.load(quantised, numerics=numerics, device="cpu")(x), expected(plain, x))
+
+
+@pytest.mark.parametrize("byte", [0x7F, 0xFF])
+def test_load_refuses_fp8_that_is_not_a_number(quantised: Path, tensors: Tensors, byte: int) -> None:
+    bits = torch.full((3, 4), 0x30, dtype=torch.uint8)
+    bits[1, 2] = byte
+    write_fp8(quantised, tensors, bits.view(torch.float8_e4m3fn))
+    with pytest.raises(WeightsError, match=r"tensor fc2\.weight of .*model\.safetensors holds 1 E4M3 NaN byte"):
+        nest.load(quantised, device="cpu")
+    section = nest.check(quantised, hub=False).section("smoke")
+    assert [(f.kind, f.help) for f in section.findings] == [
+        ("smoke.full", "Fetch the weights again, or correct the bindings.")
+    ]
+    assert "fc2.weight" in section.findings[0].message
 
 
 def test_load_words_bad_inputs_with_the_signature(tiny: Path) -> None:
@@ -224,6 +288,49 @@ def test_check_and_index_are_plain_values(tiny: Path) -> None:
     assert [record["name"] for record in nest.index(tiny.parent)] == ["tiny"]
     with pytest.raises(nest.NestError, match="smoke='big' is not known"):
         nest.check(tiny, smoke="big")
+
+
+def smoke_help(package: Path, smoke: str) -> list[tuple[str, str]]:
+    """The kind and the advice of what the smoke test finds."""
+    return [(f.kind, f.help) for f in nest.check(package, hub=False, smoke=smoke).section("smoke").findings]
+
+
+@pytest.mark.parametrize(
+    ("entry", "advice"),
+    [
+        ("none_fits<S: Dim>(x: Tensor[S; f32]) -> Tensor[S; f32] where S * S == 2 { return x }", "Widen the `where`"),
+        ("flat() -> Tensor[3; f32] { return fill<f32>([3], 2.0) }", "Look through the entry's arithmetic"),
+        (
+            "chosen(x: f32, c: bool) -> f32 { let y: f32? = if c { some(x) } else { none } "
+            "return match y { some(v) => v none => x } }",
+            "Change the source: what decides a graph's structure must be known",
+        ),
+        (
+            "outside() -> Tensor[5; i64] { let t = iota<i64>(2) let at = iota<i64>(5) let y[i] = t[at[i]] return y }",
+            "Keep the index or divisor that it names in range",
+        ),
+    ],
+)
+def test_advice_follows_from_the_fault(tiny: Path, entry: str, advice: str) -> None:
+    source = (tiny / "lib.linnet").read_text()
+    (tiny / "lib.linnet").write_text(source.rstrip().removesuffix("}") + f"    pub entry {entry}\n}}\n")
+    ((kind, help),) = smoke_help(tiny, "small")
+    assert kind == "smoke.small"
+    assert help.startswith(advice)
+
+
+def test_advice_follows_from_the_stage(tiny: Path, tensors: Tensors) -> None:
+    assert smoke_help(tiny, "full") == []
+    save_file({name: torch.zeros_like(tensor) for name, tensor in tensors.items()}, tiny / "model.safetensors")
+    ((kind, help),) = smoke_help(tiny, "full")
+    assert kind == "smoke.full"
+    assert help.startswith("Compare the source and the bindings with the model that the checkpoint was made for")
+
+
+def test_there_is_advice_for_every_fault() -> None:
+    for stage in ("meta", "small", "full"):
+        for _, fault in FAULTS:
+            assert nest._smoke_help(stage, fault).endswith(".")
 
 
 def test_packages_that_ship_are_found_by_name() -> None:

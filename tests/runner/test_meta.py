@@ -8,11 +8,9 @@ import pytest
 import torch
 from graph_support import GraphMaker, execute
 
-from linnet.runner.backend import BACKENDS, RunnableModel, backend
 from linnet.runner.errors import SpecError
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.interpreter import Frame, Preparation
-from linnet.runner.torch.module import Model
 
 Spec = tuple[tuple[int, ...], str]
 CASES: list[tuple[str, list[Spec], Spec, dict[str, Any]]] = [
@@ -67,15 +65,3 @@ def test_operands_that_do_not_fit_are_refused(
     tensors = [torch.empty(shape, dtype=CARRIED[dtype], device="meta") for shape, dtype in inputs]
     with pytest.raises(SpecError, match=message):
         execute(graph, *tensors)
-
-
-def test_backends_are_found_by_name() -> None:
-    assert list(BACKENDS) == ["torch"]
-    assert backend("torch").NUMERICS == ("exact", "equivalent")
-    with pytest.raises(ValueError, match="backend='jax' is not one of torch"):
-        backend("jax")
-
-
-def test_the_model_offers_what_a_backend_promises() -> None:
-    promised = {name for name in vars(RunnableModel) if not name.startswith("_")}
-    assert promised <= set(dir(Model))

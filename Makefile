@@ -16,9 +16,9 @@ endif
 
 help:
 	@echo "make demo    set up, then check the packages, build the site and run a model"
-	@echo "make test    set up, then run everything CI runs: lint, types, tests"
-	@echo "make lint types tests   one of those alone;  make format   rewrite the code in its style"
-	@echo "make bench   print timings;  make docs   build the guide;  make system   Chromium and Java, where apt can install them"
+	@echo "make test    set up, then run everything CI runs: lint, types, docs, tests"
+	@echo "make lint types docs tests   one of those alone;  make format   rewrite the code in its style"
+	@echo "make bench   print timings;  make system   Chromium and Java, where apt can install them"
 	@echo "make clean   remove what the others made"
 
 $(READY): pyproject.toml constraints.txt
@@ -47,6 +47,7 @@ tests: $(READY) system
 test:
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory types
+	$(MAKE) --no-print-directory docs
 	$(MAKE) --no-print-directory tests
 
 format: $(READY)

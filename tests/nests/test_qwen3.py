@@ -175,11 +175,12 @@ def test_cached_decoding_equals_forward(root, name):
     torch.testing.assert_close(rows, wanted[:, 7], rtol=1e-5, atol=1e-5)
 
 
-def test_fp8_equals_bf16s_source_over_decoded_weights(root):
+@pytest.mark.parametrize("numerics", ["exact", "equivalent"])
+def test_fp8_equals_bf16s_source_over_decoded_weights(root, numerics):
     instance = bound(root / "nests" / "qwen3-8b-fp8")
     weights = random_weights(instance.manifest)
     text = tokens(2, 7)
-    quantised = load_model(instance, weights, entry="forward")(text)
+    quantised = load_model(instance, weights, entry="forward", numerics=numerics)(text)
     plain = load_model(bound(root / "nests" / "qwen3-8b"), decoded(weights), entry="forward")(text)
     assert (quantised - plain).abs().max() <= 1e-5 * plain.abs().max()
 

@@ -330,7 +330,9 @@ def draw(case: Case, sizes: Sizes, dtype: torch.dtype, seed: int) -> list[torch.
         elif kind == "bool":
             inputs.append(torch.rand(size, generator=generator) < 0.7)
         elif kind == "u8":
-            inputs.append(torch.randint(0, 0x7F, size, generator=generator).to(torch.uint8))
+            # Of both signs; the NaN bytes, 0x7f and 0xff, are left out.
+            drawn = torch.randint(0, 0xFE, size, generator=generator)
+            inputs.append((drawn + (drawn >= 0x7F)).to(torch.uint8))
         else:
             limit = eval(kind[4:], {}, dict(sizes))
             drawn = torch.randint(0, limit, size, generator=generator)

@@ -71,10 +71,13 @@ def bare(text: str) -> str:
     return shown(text)[1:-1]
 
 
-def nearest(text: str, known: Iterable[str]) -> str | None:
-    """The member of `known` that is spelled most like `text`; None where `known` is empty."""
+def nearest(text: str, known: Iterable[str], *, alike: float = 0.0) -> str | None:
+    """The member of `known` that is spelled most like `text`; None where none is.
+
+    `alike` is how much it must be so, from 0 (`known` is a short list of what may be written) to 1 (the same).
+    """
     # The matcher's time grows with the square of the length, and nobody mistypes a key into a novel.
-    found = difflib.get_close_matches(text[:200], list(known), n=1, cutoff=0.0)
+    found = difflib.get_close_matches(text[:200], list(known), n=1, cutoff=alike)
     return found[0] if found else None
 
 

@@ -124,7 +124,7 @@ def test_an_unreachable_hub_is_not_a_problem_of_the_package(run: Run, tiny: Path
 def test_an_unknown_package_is_told_the_nearest_name(run: Run, command: list[str]) -> None:
     done = run("nest", *command, "qwen3-8b-fp")
     assert done.returncode == 1
-    assert "The nearest name is qwen3-8b-fp8" in done.stderr
+    assert "The nearest is qwen3-8b-fp8; " in done.stderr
     assert "Traceback" not in done.stderr
 
 

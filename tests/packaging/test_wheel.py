@@ -1,18 +1,21 @@
-"""The distribution: built from the repository's files, installed in a fresh environment, used in another folder."""
+"""The distribution: built from a fresh clone, installed in a fresh environment, used in another folder."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
+import tomllib
 import zipfile
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 PACKAGES = ("all-minilm-l6-v2", "qwen3-8b", "qwen3-8b-fp8")
 
@@ -27,20 +30,19 @@ def run(command: list[str | Path], folder: Path) -> subprocess.CompletedProcess[
 
 
 @pytest.fixture(scope="module")
-def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The sdist, and the wheel built from it, of what git would put into a clone."""
+def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh clone: what is committed, and nothing else."""
     if not (root / ".git").exists():
-        pytest.skip("not a git checkout, so there is no list of the files that belong to it")
-    clone = tmp_path_factory.mktemp("clone")
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    for name in filter(None, listing.split("\0")):
-        if not os.path.lexists(root / name):
-            continue
-        (clone / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(root / name, clone / name, follow_symlinks=False)
+        pytest.skip("not a git checkout, so there is nothing to clone")
+    folder = tmp_path_factory.mktemp("clone") / "nest"
+    done = run(["git", "clone", "--quiet", "--depth", "1", root.as_uri(), folder], root)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist, and the wheel built from it."""
     out = tmp_path_factory.mktemp("dist")
     done = run([sys.executable, "-m", "build", "--no-isolation", "--outdir", out, clone], clone)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -48,9 +50,30 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, P
     return sdist, wheel
 
 
+def needed(requirements: Iterable[str]) -> dict[str, Distribution]:
+    """The installed distributions that requirements ask for, and what those ask for in turn."""
+    found: dict[str, Distribution] = {}
+    asked: set[tuple[str, str]] = set()
+    pending = [(Requirement(line), "") for line in requirements]
+    while pending:
+        wanted, extra = pending.pop()
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
+            continue
+        name = canonicalize_name(wanted.name)
+        found[name] = found.get(name) or distribution(name)
+        for own in {"", *wanted.extras}:
+            if (name, own) not in asked:
+                asked.add((name, own))
+                pending += [(Requirement(line), own) for line in found[name].requires or ()]
+    return found
+
+
 @pytest.fixture(scope="module")
-def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel; what it depends on is taken from the environment that runs the tests."""
+def environment(built: tuple[Path, Path], clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel and what it declares, the torch extra included, and nothing else.
+
+    No index is asked: the dependencies are links to those of the environment that runs the tests.
+    """
     folder = tmp_path_factory.mktemp("environment")
     done = run([sys.executable, "-m", "venv", "--without-pip", folder], folder)
     assert done.returncode == 0, done.stderr
@@ -59,14 +82,18 @@ def environment(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFacto
         [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", built[1]], folder
     )
     assert done.returncode == 0, done.stderr
-    # A plain line in a .pth file adds a folder without reading the .pth files in it, so that no editable install of the
-    # repository comes along.
+    project = tomllib.loads((clone / "pyproject.toml").read_text())["project"]
     (site,) = (folder / "lib").glob("python*/site-packages")
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for dist in needed(project["dependencies"] + project["optional-dependencies"]["torch"]).values():
+        for name in {file.parts[0] for file in dist.files or ()} - {"..", "__pycache__"}:
+            if not (site / name).exists():
+                (site / name).symlink_to(Path(str(dist.locate_file(name))))
+    done = run([sys.executable, "-m", "pip", "--python", python, "check"], folder)
+    assert done.returncode == 0, done.stdout
     return folder / "bin"
 
 
-def test_distributions_carry_sources_and_packages(built: tuple[Path, Path], root: Path) -> None:
+def test_distributions_carry_sources_and_packages(built: tuple[Path, Path], clone: Path) -> None:
     sdist, wheel = built
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = set(archive.namelist())
@@ -74,8 +101,8 @@ def test_distributions_carry_sources_and_packages(built: tuple[Path, Path], root
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {"linnet/py.typed"}
     for pattern in ("**/*.py", "std/**/*.linnet", "site_builder/templates/*", "site_builder/static/*"):
-        wanted |= {path.relative_to(root).as_posix() for path in (root / "linnet").glob(pattern) if path.is_file()}
-    packages = {f"linnet/{p.relative_to(root).as_posix()}" for p in (root / "nests").rglob("*") if p.is_file()}
+        wanted |= {path.relative_to(clone).as_posix() for path in (clone / "linnet").glob(pattern) if path.is_file()}
+    packages = {f"linnet/{p.relative_to(clone).as_posix()}" for p in (clone / "nests").rglob("*") if p.is_file()}
     assert {f"linnet/nests/{name}/nest.toml" for name in PACKAGES} <= packages
     assert (wanted | packages) - in_wheel == set()
     assert (wanted | packages) - in_sdist == set()

@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from linnet.language.program.binding import BoundProgram, bind
 from linnet.language.program.checked import Program
 from linnet.language.program.core import EntryGraph, Graph
+from linnet.language.program.lower_values import LowerError
+from linnet.language.program.manifest import Manifest
 from linnet.runner.smoke import SmokeOutcome, SmokeReport, random_inputs, smoke
 from linnet.runner.torch.weights import TensorLocation, WeightSource, random_weights
 
@@ -140,6 +142,16 @@ def test_a_source_without_a_graph_is_an_outcome(bind_source: Callable[..., Bound
     assert [(o.stage, o.fault) for o in report.outcomes] == [("meta", "source"), ("small", "source")]
     for outcome in report.outcomes:
         assert "the branches of an `if` decided at run time differ in more than their tensors" in outcome.message
+
+
+def test_a_manifest_that_cannot_be_made_is_an_outcome(good: BoundProgram, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(bound: BoundProgram) -> Manifest:
+        raise LowerError("an array of blocks is too long")
+
+    monkeypatch.setattr(BoundProgram, "manifest", property(refuse))
+    outcomes = smoke(good, "forward", {"S": 8}).outcomes
+    assert [(o.stage, o.entry, o.fault) for o in outcomes] == [("meta", "forward", "source"), ("small", "*", "source")]
+    assert outcomes[1].message == "Lower: an array of blocks is too long"
 
 
 def test_too_little_memory_is_an_outcome(bind_source: Callable[..., BoundProgram]) -> None:

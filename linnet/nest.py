@@ -51,7 +51,7 @@ class TorchMissingError(NestError):
 
     def __init__(self, missing: str) -> None:
         super().__init__(
-            f"running a model needs {missing}, which is not installed: pip install 'linnet-nest[torch]' brings it "
+            f"running a model needs {missing}, which is not installed: pip install numpy safetensors tokenizers torch "
             "(the README says how to get a CPU-only torch)"
         )
 
@@ -108,7 +108,7 @@ def load(
     program = _checked_program(package.folder, card)
     bindings = read_bindings(package.folder, card)
     stored, bound = _bind(program, card, dtype, generics or {}, bindings)
-    _require_torch()
+    require_torch()
     runner = find_backend(backend)
     place = _device(device)
     settings: dict[str, Any] = {
@@ -202,10 +202,10 @@ def _refuse_unsupported(backend: str, numerics: str, compile: bool | str | None,
         )
 
 
-def _require_torch() -> None:
-    """Import what the runner needs. Raises TorchMissingError."""
+def require_torch(*also: str) -> None:
+    """Import what the runner needs, and the modules `also`. Raises TorchMissingError."""
     try:
-        for name in ("torch", "safetensors"):
+        for name in ("torch", "safetensors", *also):
             import_module(name)
     except ModuleNotFoundError as error:
         raise TorchMissingError(error.name or "torch") from None
@@ -319,7 +319,7 @@ def _smoke_section(report: CheckReport, package: Path, level: str | None, weight
     from linnet.runner.smoke import smoke
 
     try:
-        _require_torch()
+        require_torch()
     except TorchMissingError:
         # Asked for by name, it must run; by default a check without torch is still a check.
         if level is not None:

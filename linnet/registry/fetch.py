@@ -11,8 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import platformdirs
-
+from linnet.registry.cache import cache_folder
 from linnet.registry.card import Card
 from linnet.registry.endpoint import named_endpoint
 from linnet.registry.errors import PackageError, Problem
@@ -21,12 +20,6 @@ from linnet.registry.weights import locate_weights
 
 # What a package is made of; weights are fetched only when they are needed.
 _PACKAGE_PATTERNS = ["*.toml", "*.md", "*.json", "*.linnet", "*.jinja", "LICENSE*"]
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: `LINNET_CACHE`, else the user's cache folder."""
-    named = os.environ.get("LINNET_CACHE")
-    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("linnet"))
 
 
 def fetch_package(repo: str, revision: str | None, *, offline: bool | None = None) -> tuple[Path, str]:
@@ -62,8 +55,8 @@ def fetch_weights(
 ) -> dict[str, Path]:
     """Every weight file of the card on this machine, by the name that the card gives it, its digest verified.
 
-    Looked for in `folder` (or it is the one file), else beside the card and in the Hub's cache, else downloaded at the
-    pinned commit. Raises PackageError for a file that is absent or has another digest than the card gives, HubError.
+    Looked for where `locate_weights` looks, else downloaded at the pinned commit. Raises PackageError for a file that
+    is absent or has another digest than the card gives, HubError.
     """
     located = locate_weights(package, card, folder)
     files = dict(located.local)
@@ -100,7 +93,7 @@ def _offline(card: Card, file: str) -> Problem:
         "weights.missing-file",
         file,
         f"The weights file {file} of {card.weights.repo} is not on this machine, and offline is set.",
-        "Fetch it once without offline, or name a folder that holds it with weights=.",
+        "Fetch it once without offline, or give a folder that holds it (--weights, weights=).",
     )
 
 

@@ -111,7 +111,7 @@ def transport_errors(target: HubTarget) -> Iterator[None]:
         raise target.error(
             "offline",
             f"{target.name} is not on this machine, and offline mode is on.",
-            "Unset HF_HUB_OFFLINE, or name a folder with the weights.",
+            "Unset HF_HUB_OFFLINE, or give a folder with the weights (--weights, weights=).",
         ) from None
     except httpx2.TooManyRedirects:
         raise target.error(
@@ -133,7 +133,7 @@ def transport_errors(target: HubTarget) -> Iterator[None]:
         raise target.error(
             "unreachable",
             f"No connection to {target.endpoint}: {shown(str(error))}.",
-            "Check the network and HF_ENDPOINT, or name a folder with the weights.",
+            "Check the network and HF_ENDPOINT, or give a folder with the weights (--weights, weights=).",
         ) from None
 
 
@@ -142,7 +142,7 @@ def timeout_error(target: HubTarget) -> HubError:
     return target.error(
         "timeout",
         f"{target.endpoint} did not answer for {target.name} in time.",
-        "Try again later, or name a folder with the weights.",
+        "Try again later, or give a folder with the weights (--weights, weights=).",
     )
 
 
@@ -181,7 +181,7 @@ def status_error(target: HubTarget, response: httpx2.Response, token: bool) -> H
         return target.error(
             "range-ignored",
             f"{target.endpoint} ignored the range and offered all of {target.name}, which was not read.",
-            "Use an endpoint that answers range requests, or name a folder with the weights.",
+            "Use an endpoint that answers range requests, or give a folder with the weights (--weights, weights=).",
         )
     if code == "GatedRepo":
         step = "" if token else ", then log in with: hf auth login"

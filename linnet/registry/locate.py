@@ -114,7 +114,7 @@ def _from_hub(text: str, offline: bool | None) -> Located:
                 problem,
                 message=start + problem.message,
                 help=problem.help.replace("weights.repo", "the name").replace(
-                    "a folder with the weights", "the package's folder"
+                    "give a folder with the weights (--weights, weights=)", "name the package's folder"
                 ),
             )
             for problem in error.problems

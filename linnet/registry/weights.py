@@ -1,4 +1,4 @@
-"""Where a package's weight files are: a folder that the user names, beside the card, the Hub's cache, the Hub."""
+"""Where a package's weight files are: a folder that the user names, beside the card, the caches, the Hub."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from linnet.registry.cache import kept_weights
 from linnet.registry.card import Card
 from linnet.registry.endpoint import named_endpoint
 from linnet.registry.errors import PackageError, Problem
@@ -25,17 +26,23 @@ def locate_weights(package: Path, card: Card, folder: Path | None = None) -> Loc
     """Look for every declared file, and fetch nothing.
 
     They are looked for in `folder` (which may be the one file itself); without it beside the card, then in the Hub's
-    cache at the pinned commit. Raises PackageError with every file that is neither here nor on the Hub.
+    cache at the pinned commit, then among the files kept under the digest that the card gives. Raises PackageError with
+    every file that is neither here nor on the Hub.
     """
     files = card.weights.files
     local: dict[str, Path] = {}
+    if folder is not None and not folder.exists():
+        message = f"There is no file or folder {folder} to take weights from."
+        raise PackageError([Problem("weights.missing-file", str(folder), message, "Correct --weights or weights=.")])
     for file in files:
-        path = _in_folder(folder, file, files) if folder else _beside(package, file) or _in_cache(card, file)
+        path = _in_folder(folder, file, files) if folder else _found(package, card, file)
         if path is not None:
             local[file] = path
     absent = tuple(file for file in files if file not in local)
     if absent and (folder or card.weights.repo is None):
-        help = "Name a folder that holds every file of the card." if folder else "Put it there, or name weights.repo."
+        help = "Put it there, give a folder that holds it (--weights, weights=), or name weights.repo in the card."
+        if folder:
+            help = "Give a folder that holds every file of the card (--weights, weights=)."
         raise PackageError(
             Problem("weights.missing-file", file, f"The weights file {file} is not in {folder or package}.", help)
             for file in absent
@@ -69,6 +76,11 @@ def _in_folder(folder: Path, file: str, files: tuple[str, ...]) -> Path | None:
         return folder if len(files) == 1 else None
     path = folder / file
     return path if path.is_file() else None
+
+
+def _found(package: Path, card: Card, file: str) -> Path | None:
+    digest = card.weights.sha256.get(file)
+    return _beside(package, file) or _in_cache(card, file) or (kept_weights(digest) if digest else None)
 
 
 def _beside(package: Path, file: str) -> Path | None:

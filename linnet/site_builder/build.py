@@ -52,7 +52,7 @@ def build_site(packages: Sequence[PackageSource], output: Path, *, base_url: str
             f"The base URL {base_url!r} is not an http or https address; write one such as https://example.org/nest."
         )
     output = output.resolve()
-    _refuse_foreign(output)
+    refuse_foreign(output)
     pages = sorted((model_page(source) for source in packages), key=lambda page: page.name)
     for one, other in pairwise(pages):
         if one.name == other.name:
@@ -84,7 +84,8 @@ def _build(pages: Sequence[ModelPage], output: Path, base_url: str | None) -> Si
     return SiteReport(output, sizes, problems, unresolved)
 
 
-def _refuse_foreign(output: Path) -> None:
+def refuse_foreign(output: Path) -> None:
+    """Raises SiteError where the folder `output` is something else, or holds something else than a site."""
     for path in (output, *output.parents):
         if path.exists() and not path.is_dir():
             raise SiteError(f"{path} is not a folder; name another with -o.")

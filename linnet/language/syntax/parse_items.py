@@ -13,7 +13,9 @@ from linnet.language.syntax.tree import (
     EnumItem,
     Field,
     FunctionItem,
+    GradClause,
     Item,
+    KernelClause,
     Member,
     Module,
     Name,
@@ -234,17 +236,18 @@ class ItemParser(StatementParser):
         """
         kind = self.next().kind
         item: FunctionItem | None = None
+        clauses: list[KernelClause | GradClause] = []
         with self.recovering(lambda _: self.skip_header(start)):
             item = self.signature(start, kind, public, doc)
-            self.clauses(start, after_body=False)
+            clauses += self.clauses(start, after_body=False)
             if not self.at("{"):
                 raise self.unexpected(f"`{{` to open the body of `{item.name.text}`")
         if not self.at("{"):
             return None
         body = self.body(f"the body of `{item.name.text}`" if item is not None else "the body", start)
-        self.clauses(start, after_body=True)
+        clauses += self.clauses(start, after_body=True)
         if item is not None:
-            item.body = body
+            item.body, item.clauses = body, tuple(clauses)
             item.span = self.since(start.start)
         return item
 
@@ -282,19 +285,22 @@ class ItemParser(StatementParser):
         default = self.expression() if self.accept("=") else None
         return Parameter(self.since(start), name, annotation, default)
 
-    def clauses(self, owner: Token, after_body: bool) -> None:
-        """clauses = { "kernel" path [ generic_args ] | "grad" "(" names ")" body }; a backend's business, not kept"""
+    def clauses(self, owner: Token, after_body: bool) -> list[KernelClause | GradClause]:
+        """clauses = { "kernel" path [ generic_args ] | "grad" "(" names ")" body }"""
+        found: list[KernelClause | GradClause] = []
         while self.at_clause() and not (after_body and self.at_kernel_item()):
-            if self.accept("kernel"):
-                self.path("a kernel")
-                if self.at("<"):
-                    self.generic_args()
+            start = self.next()
+            if start.kind == "kernel":
+                path = self.path("a kernel")
+                args = self.generic_args() if self.at("<") else None
+                found.append(KernelClause(self.since(start.start), path, args))
             else:
-                self.next()
                 opener = self.next()
-                self.comma_list(")", lambda: self.name("a gradient"))
+                names = self.comma_list(")", lambda: self.name("a gradient"))
                 self.close(")", opener, "the gradients")
-                self.body("the `grad` clause", owner)
+                body = self.body("the `grad` clause", owner)
+                found.append(GradClause(self.since(start.start), tuple(names), body))
+        return found
 
     def at_kernel_item(self) -> bool:
         """Whether `kernel` begins an item with parameters or a body of its own, which is refused."""

@@ -392,8 +392,27 @@ class Parameter(Node):
 
 
 @dataclass(slots=True, eq=False)
+class KernelClause(Node):
+    """`kernel name<args>` of a function."""
+
+    path: tuple[Name, ...]
+    args: tuple[GenericArg, ...] | None
+
+
+@dataclass(slots=True, eq=False)
+class GradClause(Node):
+    """`grad(y, dy) { .. }` of a function."""
+
+    names: tuple[Name, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(slots=True, eq=False)
 class FunctionItem(Node):
-    """`fn`, `op` or `entry`, at module level or in a block. `signature` spans the text up to the body."""
+    """`fn`, `op` or `entry`, at module level or in a block. `signature` spans the text up to the body.
+
+    `clauses` are a backend's business: those before the body, then those after it.
+    """
 
     name: Name
     public: bool
@@ -405,6 +424,7 @@ class FunctionItem(Node):
     where: tuple[Expr, ...]
     body: tuple[Stmt, ...]
     signature: Span
+    clauses: tuple[KernelClause | GradClause, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

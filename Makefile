@@ -36,6 +36,7 @@ demo: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/linnet fmt --check --diff --quiet linnet/std nests tests/corpus/good
 
 types: $(READY)
 	$(BIN)/mypy
@@ -53,6 +54,7 @@ test:
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/linnet fmt --quiet linnet/std nests tests/corpus/good
 
 bench: $(READY)
 	$(BIN)/python bench/check.py

@@ -10,6 +10,7 @@ from linnet.cli.frame import LazyGroup, run
 
 COMMANDS = {
     "check": "linnet.cli.linnet_check",
+    "fmt": "linnet.cli.linnet_fmt",
     "inspect": "linnet.cli.linnet_inspect",
     "explain": "linnet.cli.linnet_explain",
     "lsp": "linnet.cli.linnet_lsp",

@@ -13,6 +13,7 @@ COMMANDS = {
     "fmt": "linnet.cli.linnet_fmt",
     "inspect": "linnet.cli.linnet_inspect",
     "explain": "linnet.cli.linnet_explain",
+    "doc": "linnet.cli.linnet_doc",
     "lsp": "linnet.cli.linnet_lsp",
 }
 

@@ -22,7 +22,9 @@ import pytest
 
 from linnet.language.check import load
 from linnet.language.check.context import PRELUDE
-from linnet.language.diagnostics import render
+from linnet.language.diagnostics import Diagnostics, render
+from linnet.language.source import Source
+from linnet.language.syntax.formatter import format_source
 from linnet.language.syntax.lexer import KEYWORDS, RESERVED
 
 CHAPTERS = (
@@ -134,6 +136,13 @@ def test_programs_check_and_errors_are_the_real_ones(root: Path, folder: Path, c
             assert load(Path(block.file)).diagnostics == [], block.file
         elif block.text.startswith("module "):
             assert outcome(block) == block.shown, block.text
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_programs_are_in_canonical_style(root: Path, chapter: str) -> None:
+    for block in read(root, chapter):
+        if block.kind == "linnet" and block.text.startswith(("module ", "//")):
+            assert format_source(Source("lib.linnet", block.text), Diagnostics()) == block.text
 
 
 def test_quotations_are_from_the_files(root: Path, folder: Path) -> None:

@@ -60,6 +60,7 @@ bench: $(READY)
 	$(BIN)/python bench/check.py
 
 docs: $(READY)
+	$(BIN)/linnet doc --quiet
 	$(BIN)/mkdocs build --quiet --strict
 
 system:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from linnet.language.program.binding import BoundProgram
     from linnet.language.program.checked import CheckedBlock, CheckedFunction, GenericDecl, Program
     from linnet.language.program.core import CoreNode, EntryGraph, TensorSpec
+    from linnet.language.program.environment import Concrete
     from linnet.language.program.explain import Step
     from linnet.registry.card import Card
 
@@ -35,7 +36,7 @@ class Chosen:
 
     bound: BoundProgram
     function: CheckedFunction
-    own: Mapping[str, int | str]
+    own: Mapping[str, Concrete]
     present: frozenset[str]
 
 
@@ -86,11 +87,12 @@ def _choose(program: Program, file: Path, entry: str | None, root: str | None, b
     given = given_generics([*block_generics, *function.generics], owner, bindings)
     names = {decl.name for decl in block_generics}
     of_card = dict(card.generics) if card is not None and block is not None and _is_root(card, block, program) else {}
-    of_block = {**of_card, **{name: value for name, value in given.items() if name in names}}
+    of_block: dict[str, Concrete] = {**of_card, **{name: value for name, value in given.items() if name in names}}
     if block is not None and any(decl.name not in of_block and decl.default is None for decl in block.generics):
         of_block = small_generics(block, {**_defaults(block.generics), **of_block})
     bound = bind(program, block.name if block is not None else None, of_block)
-    own = dict(card.check) if of_card and card is not None and function.name == card.source.entry else {}
+    main = of_card and card is not None and function.name == card.source.entry
+    own: dict[str, Concrete] = dict(card.check) if main and card is not None else {}
     own |= {name: value for name, value in given.items() if name not in names}
     own = {**small_generics(function, {**_defaults(function.generics), **bound.generics, **own}), **own}
     present = _present(folder, card, bound) if of_card and folder is not None and card is not None else frozenset()

@@ -175,8 +175,14 @@ def misfit(known: dict[str, int | str] | None = None, **inputs: TensorSpec) -> t
 
 
 def test_bare_names_are_inferred_and_the_rest_left_out() -> None:
-    assert bound(FORMS, H=4).infer("run", INPUTS) == {"B": 2, "S": 3, "T": "f32"}
-    assert bound(FORMS, H=4).infer("run", INPUTS, {"Steps": 5}) == {"B": 2, "S": 3, "T": "f32", "Steps": 5}
+    assert bound(FORMS, H=4).infer("run", INPUTS) == {"B": 2, "S": 3, "T": "f32", "R": (7, 1)}
+    assert bound(FORMS, H=4).infer("run", INPUTS, {"Steps": 5}) == {
+        "B": 2,
+        "S": 3,
+        "T": "f32",
+        "R": (7, 1),
+        "Steps": 5,
+    }
 
 
 def test_an_input_that_does_not_fit_is_named_with_both_shapes() -> None:

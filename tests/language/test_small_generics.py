@@ -62,7 +62,7 @@ def test_dtypes_without_a_value() -> None:
 
 def test_an_entry_counts_its_own_generics_only() -> None:
     found = small_generics(entry("B: Dim, S: Dim, *R: Shape, T: Float", "where S > 1, B >= S"), {"H": 4, "T": "f64"})
-    assert found == {"B": 2, "S": 2, "T": "f64"}
+    assert found == {"B": 2, "S": 2, "R": (2,), "T": "f64"}
 
 
 def test_a_where_that_nothing_satisfies() -> None:

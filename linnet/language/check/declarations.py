@@ -31,6 +31,7 @@ from linnet.language.program.types import (
     BlockType,
     EnumType,
     OptionalType,
+    StructType,
     TensorType,
     TupleType,
     Type,
@@ -175,6 +176,11 @@ def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | Non
         variables.append(LocalVar(parameter.name.text, type))
         defaults.append(default)
     result = resolve_type(ctx, item.result)
+    if item.kind == "entry":
+        written = [(var.type, node.type.span) for var, node in zip(variables, item.parameters, strict=True)]
+        for type, span in [*written, (result, item.result.span)]:
+            if not _crosses(type):
+                ctx.fail("E2101", f"an entry takes and returns tensors, not {describe(type)}", span)
     function = CheckedFunction(
         item.name.text,
         item.kind,
@@ -194,6 +200,20 @@ def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | Non
     checker.nodes[id(function)] = item
     checker.contexts[id(function)] = ctx
     return function
+
+
+def _crosses(type: Type) -> bool:
+    """Whether a backend's callers can give or take the type: tensors, and tuples, structs and optionals of them."""
+    match type:
+        case TensorType():
+            return True
+        case OptionalType():
+            return _crosses(type.inner)
+        case TupleType():
+            return all(map(_crosses, type.items))
+        case StructType():
+            return all(_crosses(field) for _, field in type.fields)
+    return False
 
 
 def _block(ctx: Context, item: tree.BlockItem) -> CheckedBlock:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 
 from linnet.language.check.context import Context
 from linnet.language.check.dims import Clause, Dim, DimError
@@ -14,6 +16,13 @@ from linnet.language.program.types import FLOATS, INTEGERS, KINDS, DType, DTypeV
 from linnet.language.source import Span
 from linnet.language.syntax import tree
 
+FLOAT_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": math.fmod,
+}
 ARITHMETIC = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem"}
 COMPARISON = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 BITWISE = {"&": "and", "|": "or", "^": "xor"}
@@ -148,7 +157,9 @@ def literal_arithmetic(ctx: Context, op: str, left: Typed, right: Typed, span: S
         a, b = float(left.value), float(right.value)
         if op in "/%" and b == 0:
             ctx.fail("E2205", "division by the literal 0", span)
-        value = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else 0.0, "%": math.fmod(a, b) if b else 0.0}[op]
+        value = FLOAT_ARITHMETIC[op](a, b)
+        if not math.isfinite(value):
+            ctx.fail("E2105", f"{a} {op} {b} overflows", span)
         return Literal(FLOAT_FLEX, span, value)
     return Primitive(FLOAT_FLEX, span, ARITHMETIC[op], (left, right))
 

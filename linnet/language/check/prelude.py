@@ -102,7 +102,8 @@ def _cast(ctx: Context, node: tree.CallExpr) -> Typed:
     value = ctx.expr(arg)
     type = tensor(ctx, value, "`cast`")
     if is_flex(type):
-        if isinstance(value, DimValue) and value.dim.constant is None and target != "bool":
+        # A float takes any dimension; an integer cast wraps, which only an operation can do.
+        if isinstance(value, DimValue) and value.dim.constant is None and (is_float(target) or target == "i64"):
             return DimValue(TensorType((), target), node.span, value.dim)
         value = settle_default(ctx, value)
     return Primitive(TensorType(type.shape, target), node.span, "cast", (value,))

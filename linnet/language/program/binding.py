@@ -60,8 +60,8 @@ class BoundProgram:
         return dict(self._instances.states(self.block, self._env))
 
     def infer(
-        self, entry: str, inputs: Mapping[str, TensorSpec], known: Mapping[str, int | str] | None = None
-    ) -> dict[str, int | str]:
+        self, entry: str, inputs: Mapping[str, TensorSpec], known: Mapping[str, Concrete] | None = None
+    ) -> dict[str, Concrete]:
         """The entry's own generics from its inputs' shapes and dtypes, `known` ones (the caller's) included; those that
         no input determines (`Steps`) are left out. Raises BindError: an input that does not fit."""
         function = self._entry(entry)
@@ -69,12 +69,12 @@ class BoundProgram:
         solved, mismatches = infer_generics(function, {**self._outer(function), **given}, inputs)
         if problems or mismatches:
             raise BindError(problems + mismatches)
-        return {name: value for name, value in solved.items() if not isinstance(value, tuple)}
+        return solved
 
     def lower(
         self,
         entry: str,
-        generics: Mapping[str, int | str],
+        generics: Mapping[str, Concrete],
         present: frozenset[str] | None = None,
         given: frozenset[str] = frozenset(),
     ) -> EntryGraph:
@@ -103,7 +103,7 @@ class BoundProgram:
         return entries[name]
 
 
-def bind(program: Program, root: str | None, generics: Mapping[str, int | str]) -> BoundProgram:
+def bind(program: Program, root: str | None, generics: Mapping[str, Concrete]) -> BoundProgram:
     """Bind `root` (None: the one block that has entries) to `generics`; defaults fill in. Raises BindError."""
     block = _root(program, root)
     values, problems = check_values(block.generics, generics, f"`{block.name}`", complete=True)
@@ -141,7 +141,7 @@ def _root(program: Program, root: str | None) -> CheckedBlock:
 
 def check_values(
     decls: Sequence[GenericDecl],
-    given: Mapping[str, int | str],
+    given: Mapping[str, Concrete],
     owner: str,
     *,
     complete: bool,
@@ -175,6 +175,8 @@ def _misfit(decl: GenericDecl, value: object) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int):
             return f"generic `{decl.name}` is a dimension and takes an integer, not {value!r}"
         return f"generic `{decl.name}` is {value}; a dimension is 0 or more" if value < 0 else None
+    if decl.kind == "Shape" and isinstance(value, tuple) and all(type(n) is int and n >= 0 for n in value):
+        return None
     if decl.kind in KINDS and isinstance(value, str) and value in KINDS[decl.kind]:
         return None
     return f"generic `{decl.name}` takes {_expected(decl)}, not {value!r}"

@@ -42,7 +42,7 @@ from linnet.language.program.checked import (
 )
 from linnet.language.program.core import CoreNode, EntryGraph, EntryInput, Graph, Value
 from linnet.language.program.environment import Environment, parameter_values
-from linnet.language.program.fold import Number, literal
+from linnet.language.program.fold import Number, literal, wrap
 from linnet.language.program.instances import Instance, InstanceArray, Instances
 from linnet.language.program.lower_builder import Builder, EntryBuilder
 from linnet.language.program.lower_flow import lower_if, run_statements
@@ -61,7 +61,7 @@ from linnet.language.program.lower_values import (
     structure_key,
 )
 from linnet.language.program.passes import simplify
-from linnet.language.program.types import OptionalType, StructType, TensorType, TupleType, Type
+from linnet.language.program.types import INTEGERS, OptionalType, StructType, TensorType, TupleType, Type
 
 
 @dataclass(slots=True)
@@ -223,7 +223,10 @@ class Lowerer:
     def _dim_value(self, node: DimValue) -> Lowered:
         self.builder.span = node.span
         dtype = self.frame.env.node_spec(node).dtype
-        return self.builder.constant(literal(self.frame.env.dim(node.dim), dtype), dtype)
+        value = self.frame.env.dim(node.dim)
+        if dtype in INTEGERS and value != wrap(value, dtype):
+            raise LowerError(f"`{node.dim}` is {value:,}, which does not fit `{dtype}`", node.span)
+        return self.builder.constant(literal(value, dtype), dtype)
 
     def _field(self, node: FieldValue) -> Lowered:
         value = self.lower(node.object)

@@ -8,9 +8,12 @@ from typing import Any
 
 from linnet.language.program.core import COMPARISON, CoreNode, Graph, TensorSpec, Value
 from linnet.language.program.fold import Number, fold_binary, fold_cast, fold_unary
+from linnet.language.program.lower_values import LowerError
 from linnet.language.source import Span
 
 Shape = tuple[int, ...]
+# What torch takes; no model comes near it.
+MAX_RANK = 64
 
 
 def broadcast_shape(a: Shape, b: Shape) -> Shape:
@@ -70,6 +73,8 @@ class Builder:
     def _one(
         self, op: str, inputs: Sequence[Value], shape: Shape, dtype: str, attributes: Mapping[str, Any] | None = None
     ) -> Value:
+        if len(shape) > MAX_RANK:
+            raise LowerError(f"a tensor of {len(shape)} axes; this version takes {MAX_RANK} at most", self.span)
         return self.emit(op, inputs, (TensorSpec(shape, dtype),), attributes)[0]
 
     def constant(self, value: Number, dtype: str) -> Value:

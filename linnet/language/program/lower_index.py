@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from string import ascii_letters
 from typing import TYPE_CHECKING
 
 from linnet.language.check.dims import Dim
@@ -162,7 +163,10 @@ class IndexScope:
         if node.kind == "sum" and len(factors) > 1 and dtype in CONTRACTED:
             known = {factor: self.evaluate(factor) for factor in factors}
             operands = list(known.values())
-            if len(self.joint_axes(operands)) > max(len(operand.axes) for operand in operands):
+            joint = self.joint_axes(operands)
+            # An index that no factor has multiplies the sum, which a contraction would not see.
+            complete = set(dropped) <= set(joint) and len(joint) <= len(ascii_letters)
+            if complete and len(joint) > max(len(operand.axes) for operand in operands):
                 return self.contract(node, operands, dropped)
             body = self.multiply(node.body, known)
         else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from linnet.language.check.dims import Clause, Dim
 from linnet.language.check.substitute import bare_name
 from linnet.language.program.checked import CheckedBlock, CheckedFunction, GenericDecl
+from linnet.language.program.environment import Concrete
 from linnet.language.program.types import KINDS, BlockArrayType, BlockType, OptionalType
 
 LAYERS = 2
@@ -23,12 +24,12 @@ class SmallGenericsError(Exception):
     """No small values satisfy every `where`."""
 
 
-def small_generics(owner: CheckedBlock | CheckedFunction, fixed: Mapping[str, int | str]) -> dict[str, int | str]:
+def small_generics(owner: CheckedBlock | CheckedFunction, fixed: Mapping[str, Concrete]) -> dict[str, Concrete]:
     """Small values for the generics of a block, or an entry's own, in declaration order.
 
     Each dimension is at least 1, one that counts the elements of a block array at least 2, one named `Vocab` or that
     is an `Embedding`'s first at least 32; then the least that satisfies every `where`. Dtypes are f32 (i32 for an
-    Integer) unless `fixed` names another; shapes come from inputs and are left out. `fixed` also gives the generics
+    Integer) unless `fixed` names another; an entry's shapes have one axis of 2. `fixed` also gives the generics
     that `where` clauses name from outside, an entry's block's. Raises SmallGenericsError.
     """
     starts = _starts(owner) if isinstance(owner, CheckedBlock) else {}
@@ -36,13 +37,14 @@ def small_generics(owner: CheckedBlock | CheckedFunction, fixed: Mapping[str, in
     known = {name: value for name, value in fixed.items() if isinstance(value, int)}
     found = _search(owner, {name: start for name, start in dims.items() if name not in known}, known)
     return {
-        decl.name: found[decl.name] if decl.kind == "Dim" else fixed.get(decl.name, _dtype(decl))
+        decl.name: found[decl.name] if decl.kind == "Dim" else fixed.get(decl.name, _other(decl))
         for decl in owner.generics
-        if decl.kind != "Shape"
     }
 
 
-def _dtype(decl: GenericDecl) -> str:
+def _other(decl: GenericDecl) -> str | tuple[int, ...]:
+    if decl.kind == "Shape":
+        return (2,)
     return "f32" if "f32" in KINDS[decl.kind] else "i32"
 
 

@@ -47,8 +47,8 @@ class Bindings:
         for key, value in self.entries.items():
             expanded = dict(_expand(key, value, paths, by_shape))
             if not expanded and not shrunk:
-                suggest = len(problems) < MOST_SUGGESTIONS
-                problems.append(self._unknown_path(key, by_shape if suggest else {}))
+                suggestion = _nearest_path(key, by_shape) if len(problems) < MOST_SUGGESTIONS else None
+                problems.append(self._unknown_path(key, suggestion))
             for path, tensor in expanded.items():
                 if path in written:
                     problems.append(
@@ -67,10 +67,7 @@ class Bindings:
             raise BindingsError(problems)
         return ResolvedBindings({path: tensors.get(path, path) for path in paths}, frozenset(written), frozenset(exact))
 
-    def _unknown_path(self, key: str, by_shape: Mapping[str, list[str]]) -> Problem:
-        # Among thousands of layers the nearest spelling is found by shape first, then by position.
-        close = nearest(_shape(key), by_shape)
-        suggestion = nearest(key, by_shape[close][:2000]) if close else None
+    def _unknown_path(self, key: str, suggestion: str | None) -> Problem:
         help = f"The nearest path is {suggestion}." if suggestion else "Remove the entry, or correct its path."
         message = f"{self.file} binds {shown(key)}, a path that the source does not have."
         return Problem("bindings.unknown-path", bare(key), message, help)
@@ -148,6 +145,12 @@ def _shape(path: str) -> str:
     """A path with every array position and placeholder replaced by `#`."""
     parts = path.split(".")
     return ".".join("#" if _POSITION.fullmatch(part) or _PLACEHOLDER.fullmatch(part) else part for part in parts)
+
+
+def _nearest_path(key: str, by_shape: Mapping[str, list[str]]) -> str | None:
+    # Among thousands of layers the nearest spelling is found by shape first, then by position.
+    close = nearest(_shape(key), by_shape)
+    return nearest(key, by_shape[close][:2000]) if close else None
 
 
 def _expand(

@@ -62,6 +62,8 @@ class HubError(RegistryError):
 def shown(text: str) -> str:
     """Text from a package as a message may show it: quoted, on one line, control characters escaped, cut where long."""
     cut = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    if cut.isprintable():
+        return f'"{cut}"'
     escaped = "".join(ch if ch.isprintable() else ch.encode("unicode_escape", "surrogatepass").decode() for ch in cut)
     return f'"{escaped}"'
 

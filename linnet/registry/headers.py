@@ -159,34 +159,34 @@ def parse_header(header: bytes, file: str, length: int, file_size: int | None = 
 
 
 def _tensor(name: str, entry: Any, file: str, data_start: int) -> TensorInfo:
-    tensor = f"The tensor {shown(name)} of {file}"
+    # Headers have hundreds of thousands of tensors: only what is wrong with one is put into words.
+    def fault(kind: str, what: str, help: str = HELP) -> HeaderError:
+        return _error(kind, file, f"The tensor {shown(name)} of {file} {what}", help)
+
     if not isinstance(entry, JsonObject) or set(entry) != {"dtype", "shape", "data_offsets"} or entry.duplicates:
-        raise _error("entry", file, f"{tensor} is not declared by exactly a dtype, a shape and data_offsets.")
+        raise fault("entry", "is not declared by exactly a dtype, a shape and data_offsets.")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
         written = shown(dtype) if isinstance(dtype, str) else "not a string"
-        raise _error("dtype", file, f"{tensor} has an unknown dtype: {written}.", f"Known are {', '.join(DTYPE_BITS)}.")
+        raise fault("dtype", f"has an unknown dtype: {written}.", f"Known are {', '.join(DTYPE_BITS)}.")
     if not isinstance(shape, list) or len(shape) > MOST_AXES or not all(map(_is_size, shape)):
-        raise _error("shape", file, f"{tensor} has a shape that is not a list of at most {MOST_AXES} sizes.")
+        raise fault("shape", f"has a shape that is not a list of at most {MOST_AXES} sizes.")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)) or offsets[0] > offsets[1]:
-        raise _error("offsets", file, f"{tensor} has data_offsets that are not a begin and an end.")
+        raise fault("offsets", "has data_offsets that are not a begin and an end.")
     elements = 1
     for n in shape:
         elements *= n
     bits = elements * DTYPE_BITS[dtype]
     begin, end = offsets
     if elements > MOST_ELEMENTS or bits % 8 or bits // 8 != end - begin:
-        raise _error(
-            "size",
-            file,
-            f"{tensor} is declared {dtype} {shape}, {_bytes(bits)}, but its offsets hold {end - begin} bytes.",
-        )
+        raise fault("size", f"is declared {dtype} {shape}, {_bytes(bits)}, but its offsets hold {end - begin} bytes.")
     return TensorInfo(name, dtype, tuple(shape), file, data_start + begin, data_start + end)
 
 
 def _check_layout(infos: list[TensorInfo], file: str, data_start: int, file_size: int | None) -> None:
     """Tensors follow each other without overlap or gap, from the header's end to the file's."""
-    at, before = data_start, "the header"
+    at = data_start
+    before: TensorInfo | None = None
     for info in infos:
         if file_size is not None and info.end > file_size:
             raise _error(
@@ -195,12 +195,13 @@ def _check_layout(infos: list[TensorInfo], file: str, data_start: int, file_size
                 f"The tensor {shown(info.name)} ends at byte {info.end} of {file}, which has only {file_size}.",
             )
         if info.start < at:
-            raise _error("overlap", file, f"The tensor {shown(info.name)} of {file} overlaps {before}.")
+            other = shown(before.name) if before else "the header"
+            raise _error("overlap", file, f"The tensor {shown(info.name)} of {file} overlaps {other}.")
         if info.start > at:
             raise _error(
                 "gap", file, f"{file} has {info.start - at} bytes that belong to no tensor before {shown(info.name)}."
             )
-        at, before = info.end, shown(info.name)
+        at, before = info.end, info
     if file_size is not None and at != file_size:
         raise _error("file-size", file, f"{file} is {file_size} bytes long, but its tensors end at byte {at}.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 from tiny_package import MakePackage
 
 from linnet.language.program.manifest import Manifest, ManifestEntry
-from linnet.registry.bindings import Bindings, parse_bindings, read_bindings
+from linnet.registry.bindings import MOST_SUGGESTIONS, Bindings, parse_bindings, read_bindings
 from linnet.registry.card import read_card
-from linnet.registry.errors import BindingsError, PackageError
+from linnet.registry.errors import BindingsError, PackageError, nearest
 
 
 def manifest(*paths: str) -> Manifest:
@@ -86,6 +87,20 @@ def test_a_path_that_the_manifest_lacks() -> None:
     assert bindings.resolve(LAYERS, shrunk=True).written == frozenset()
     with pytest.raises(BindingsError, match=r"Remove the entry, or correct its path\."):
         bindings.resolve(manifest())
+
+
+def test_only_the_first_unknown_paths_cost_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[str] = []
+
+    def count(text: str, known: Iterable[str]) -> str | None:
+        searches.append(text)
+        return nearest(text, known)
+
+    monkeypatch.setattr("linnet.registry.bindings.nearest", count)
+    with pytest.raises(BindingsError) as caught:
+        parse({f"x{i}": "t" for i in range(100)}).resolve(LAYERS)
+    assert len(caught.value.problems) == 100
+    assert {text for text in searches if text.startswith("x")} == {f"x{i}" for i in range(MOST_SUGGESTIONS)}
 
 
 def test_two_entries_for_one_path() -> None:

@@ -249,6 +249,14 @@ ENTRY = st.fixed_dictionaries(
 )
 
 
+def test_nothing_is_worded_about_tensors_that_are_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(text: str) -> str:
+        raise AssertionError(f"put {text} into words")
+
+    monkeypatch.setattr("linnet.registry.headers.shown", refuse)
+    assert len(parse({"a": entry(), "b": entry(offsets=(8, 16))}, 16)) == 2
+
+
 @given(st.dictionaries(st.text(max_size=3), st.one_of(JSON, ENTRY), max_size=4), st.integers(0, 30))
 def test_what_is_accepted_fills_the_file(header: dict[str, Any], data: int) -> None:
     raw = json.dumps(header).encode()

@@ -128,6 +128,7 @@ def _check_files(run: _Check) -> None:
     try:
         files = package_files(folder, skip=weights)
         summary = f"{counted(len(files), 'file')}, {human_size(sum(file.size for file in files))}"
+        summary += f", and {counted(len(weights), 'weight file')}" if weights else ""
     except PackageError as error:
         errors.extend(error.problems)
     for where, text in _named_files(run.card) if run.card else ():
@@ -281,7 +282,9 @@ def _check_weights(run: _Check, hub: bool, weights: Path | None) -> None:
     ]
     warnings += _count_differs(card, bound, bindings, match)
     count = count_parameters(bound.manifest, bindings.tensors, match.present)
-    summary = f"{human_count(count)} parameters in {counted(len(table), 'tensor')}, {place}"
+    read = {info.name for info in match.tensors.values()}
+    left = f", {len(table) - len(read)} left out" if len(table) > len(read) else ""
+    summary = f"{human_count(count)} parameters in {counted(len(read), 'tensor')}{left}, {place}"
     run.add("weights", summary, match.problems, warnings)
 
 

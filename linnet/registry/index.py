@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,12 @@ def package_record(package: Path | Located) -> dict[str, Any]:
 
     Keys: `schema`, `name`, `version` (the card's, else linnet.toml's, else null), `card` (as written), `files` (`path`,
     `size` in bytes, `sha256`) and their total `size`, `file_count` (with the weight files), `generics` (defaults filled
-    in), `parameter_count`, `parameters` (`path`, `tensor`, `kind`, `shape`, `dtype`, `optional`, `declared`, `owner`),
-    `entries` (`name`, `signature`, `doc`), `modules` (`name`, `blocks`, `functions`) and `weights` (`repo`, `revision`,
-    `files`, and the `sizes` in bytes of those beside the card). The Hub is not asked.
+    in), `parameter_count`, `parameters` (`path`, `tensor`, `kind`, `shape`, `dtype`, `optional`, `present`, `declared`,
+    `owner`), `entries` (`name`, `signature`, `doc`), `modules` (`name`, `blocks`, `functions`) and `weights` (`repo`,
+    `revision`, `files`, and the `sizes` in bytes of those beside the card). The Hub is not asked.
+
+    An optional parameter is `present` where weights that lie beside the card have it, and where the card names a
+    repository, if the bindings name it: what counts then is the same on every machine.
 
     Raises PackageError where the package does not pass the static check.
     """
@@ -61,6 +64,9 @@ def package_record(package: Path | Located) -> dict[str, Any]:
         raise PackageError(Problem(e.kind, e.where, e.message, e.help) for e in errors)
     files = package_files(folder, skip=frozenset(card.weights.files))
     bindings = read_bindings(folder, card).resolve(bound.manifest)
+    present = bindings.written
+    if report.match is not None and card.weights.repo is None:
+        present = report.match.present
     return {
         "schema": SCHEMA,
         "name": card.model.name,
@@ -70,8 +76,8 @@ def package_record(package: Path | Located) -> dict[str, Any]:
         "size": sum(file.size for file in files),
         "file_count": len(files) + len(card.weights.files),
         "generics": dict(bound.generics),
-        "parameter_count": _parameter_count(card, bound, bindings),
-        "parameters": _parameters(bound, bindings),
+        "parameter_count": _parameter_count(card, bound, bindings, present),
+        "parameters": _parameters(bound, bindings, present),
         "entries": [
             {"name": name, "signature": _signature(entry.signature.text), "doc": entry.doc or ""}
             for name, entry in bound.entries().items()
@@ -114,14 +120,14 @@ def write_index(index: Mapping[str, Any], path: Path) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _parameter_count(card: Card, bound: BoundProgram, bindings: ResolvedBindings) -> int:
-    """The author's count, else the manifest's; optional parameters count where the bindings name them."""
+def _parameter_count(card: Card, bound: BoundProgram, bindings: ResolvedBindings, present: Collection[str]) -> int:
+    """The author's count, else the manifest's; optional parameters count where `present` names them."""
     if card.model.parameters is not None:
         return card.model.parameters
-    return count_parameters(bound.manifest, bindings.tensors, bindings.written)
+    return count_parameters(bound.manifest, bindings.tensors, present)
 
 
-def _parameters(bound: BoundProgram, bindings: ResolvedBindings) -> list[dict[str, Any]]:
+def _parameters(bound: BoundProgram, bindings: ResolvedBindings, present: Collection[str]) -> list[dict[str, Any]]:
     return [
         {
             "path": entry.path,
@@ -130,6 +136,7 @@ def _parameters(bound: BoundProgram, bindings: ResolvedBindings) -> list[dict[st
             "shape": list(entry.shape),
             "dtype": entry.dtype,
             "optional": entry.optional,
+            "present": not entry.optional or entry.path in present,
             "declared": entry.symbolic,
             "owner": entry.owner,
         }

@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from linnet.registry.index import index_text
-from linnet.registry.package import README_NAME, name_fault, read_file
+from linnet.registry.locate import BUNDLED
+from linnet.registry.package import CARD_NAME, README_NAME, name_fault, read_file
 from linnet.registry.parameters import human_count
 from linnet.site_builder.parameters import Parameter, ParameterRow, fold_parameters
 from linnet.site_builder.source_view import language_of
@@ -89,9 +90,14 @@ class EntryView:
 
 @dataclass(frozen=True, slots=True)
 class ModelPage:
-    """All that one model's page shows; `record` is the registry entry as JSON text."""
+    """All that one model's page shows.
+
+    `package` is what `nest.load` takes; `tensor_counts` are how many tensors the model reads and how many optional ones
+    it does without; `record` is the registry entry as JSON text.
+    """
 
     name: str
+    package: str
     title: str
     summary: str
     version: str
@@ -100,7 +106,6 @@ class ModelPage:
     tags: tuple[str, ...]
     parameter_count: int
     links: tuple[Link, ...]
-    root: str
     entry: str
     generics: tuple[tuple[str, str], ...]
     repo: str
@@ -109,6 +114,7 @@ class ModelPage:
     files: tuple[FileView, ...]
     weights: tuple[WeightFile, ...]
     parameters: tuple[ParameterRow, ...]
+    tensor_counts: tuple[int, int]
     entries: tuple[EntryView, ...]
     record: str
 
@@ -123,12 +129,6 @@ class ModelPage:
         return sum(file.size for file in self.files)
 
     @property
-    def tensor_counts(self) -> tuple[int, int]:
-        """How many tensors the model requires, and how many more it can take."""
-        optional = sum(row.count for row in self.parameters if row.first.optional)
-        return sum(row.count for row in self.parameters) - optional, optional
-
-    @property
     def folders(self) -> tuple[tuple[str, tuple[FileView, ...]], ...]:
         """The files by folder, in their order; the top folder is the empty text."""
         return tuple((folder, tuple(group)) for folder, group in groupby(self.files, key=lambda file: file.folder))
@@ -141,7 +141,7 @@ class ModelPage:
 
     @property
     def snippet(self) -> str:
-        return f'from linnet import nest\n\nmodel = nest.load("{self.name}", backend="torch", numerics="fast")'
+        return f'from linnet import nest\n\nmodel = nest.load("{self.package}", backend="torch", numerics="fast")'
 
 
 def model_page(source: PackageSource) -> ModelPage:
@@ -163,6 +163,7 @@ def model_page(source: PackageSource) -> ModelPage:
     readme = next((file.text for file in files if file.path == README_NAME and file.text is not None), "")
     return ModelPage(
         name=name,
+        package=_package(source.folder, name),
         title=one_line(str(model["title"])),
         summary=one_line(str(model["summary"])),
         version=str(record["version"] or ""),
@@ -171,7 +172,6 @@ def model_page(source: PackageSource) -> ModelPage:
         tags=tuple(one_line(str(tag)) for tag in model.get("tags", ())),
         parameter_count=record["parameter_count"],
         links=_links(card.get("links", {})),
-        root=str(card["source"].get("root", "")),
         entry=str(card["source"]["entry"]),
         generics=tuple((str(key), str(value)) for key, value in record["generics"].items()),
         repo=str(weights.get("repo", "")),
@@ -180,6 +180,7 @@ def model_page(source: PackageSource) -> ModelPage:
         files=files,
         weights=_weight_files(weights, record["weights"]["sizes"]),
         parameters=fold_parameters(_parameters(record["parameters"])),
+        tensor_counts=_tensor_counts(record["parameters"]),
         entries=_entries(record["entries"], anchors),
         record=index_text(record),
     )
@@ -266,6 +267,18 @@ def _parameters(items: Iterable[Mapping[str, Any]]) -> list[Parameter]:
         )
         for item in items
     ]
+
+
+def _tensor_counts(items: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    present = {str(item["tensor"]) for item in items if item["present"]}
+    return len(present), sum(not item["present"] for item in items)
+
+
+def _package(folder: Path, name: str) -> str:
+    """What `nest.load` takes: the name of a package that ships with the distribution, else its folder."""
+    if (BUNDLED / name / CARD_NAME).is_file():
+        return name
+    return f"{folder.parent.name or '.'}/{folder.name}"
 
 
 def _entries(items: Sequence[Mapping[str, Any]], anchors: Anchors) -> tuple[EntryView, ...]:

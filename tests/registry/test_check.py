@@ -56,7 +56,7 @@ def test_the_seed_against_a_hub(seed: Path, tmp_path: Path, monkeypatch: pytest.
         assert [str(error) for error in report.errors()] == []
         assert statuses(report) == dict.fromkeys(SECTIONS, "ok")
         assert report.section("weights").summary == "8.2B parameters in 651 tensors, headers from Qwen/Qwen3-8B-FP8"
-        assert report.section("files").summary == "8 files, 97.3 kB"
+        assert report.section("files").summary == "8 files, 97.3 kB, and 2 weight files"
         assert server.traffic.bytes < 300_000
         assert len([line for line in server.traffic.requests if "/resolve/" in line]) == 4
     assert report.bound is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_package import CARD, COMMIT, SOURCE, MakePackage
 
+from linnet.registry.check import check_package
 from linnet.registry.errors import PackageError
 from linnet.registry.index import build_index, index_text, package_record, write_index
 
@@ -48,6 +49,7 @@ def test_the_seed_record(seed: Path) -> None:
         "shape": [32, 32],
         "dtype": "bf16",
         "optional": False,
+        "present": True,
         "declared": "Tensor[Out / Block, In / Block; T]",
         "owner": "std.quant::Fp8BlockLinear",
     } in record["parameters"]
@@ -73,6 +75,19 @@ def test_a_record_in_full(make_package: MakePackage) -> None:
     text = index_text(record)
     assert text.endswith("}\n")
     assert json.loads(text) == record
+
+
+def test_an_optional_parameter_counts_where_the_weights_beside_the_card_have_it(make_package: MakePackage) -> None:
+    for name, count in (("bias", 20), ("other", 16)):
+        tensors = [("layer.weight", "F32", (4, 4)), (name, "F32", (4,))]
+        package = make_package(bindings={"weight": "layer.weight"}, tensors=tensors)
+        record = package_record(package)
+        assert record["parameter_count"] == count
+        assert [item["present"] for item in record["parameters"]] == [True, name == "bias"]
+        left = "" if name == "bias" else ", 1 left out"
+        tensors_read = "2 tensors" if name == "bias" else "1 tensor"
+        summary = check_package(package).section("weights").summary
+        assert summary == f"{count} parameters in {tensors_read}{left}, on this machine"
 
 
 def test_optional_parameters_count_where_the_bindings_name_them(make_package: MakePackage) -> None:

@@ -84,6 +84,7 @@ PARAMETERS = [
         "shape": [64],
         "dtype": "bf16",
         "optional": False,
+        "present": True,
         "declared": "Tensor[H; T]",
     }
     for i in range(2)

@@ -163,7 +163,7 @@ def test_the_snippet_is_copied(browser: Browser, site: SiteReport) -> None:
         visit.page.get_by_role("button", name="Copy").click()
         visit.page.get_by_role("button", name="Copied").wait_for()
         assert visit.page.evaluate("navigator.clipboard.readText()") == (
-            'from linnet import nest\n\nmodel = nest.load("tiny-wren", backend="torch", numerics="fast")'
+            'from linnet import nest\n\nmodel = nest.load("nests/tiny-wren", backend="torch", numerics="fast")'
         )
 
 

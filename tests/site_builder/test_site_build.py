@@ -29,6 +29,25 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_as_many_files_are_listed_as_are_counted(make_package: Make, build: Build) -> None:
+    page = page_of(build(make_package()))
+    listed = page.partition('<ul class="index">')[2].partition("</ul>")[0]
+    assert f"{listed.count('<li>')} files · " in page
+    assert "model.safetensors</a> <span>weights</span>" in listed
+
+
+def test_a_package_is_loaded_by_what_finds_it(make_package: Make) -> None:
+    assert model_page(make_package("tiny-wren")).package == "nests/tiny-wren"
+    assert model_page(make_package("qwen3-8b")).package == "qwen3-8b"
+
+
+def test_tensors_that_are_absent_are_counted_apart(make_package: Make, build: Build) -> None:
+    source = make_package()
+    assert "2 tensors. Those" in page_of(build(source))
+    source.record["parameters"][1].update(optional=True, present=False)
+    assert "1 tensor, and 1 optional that is absent. Those" in page_of(build(source))
+
+
 def test_a_site_holds_these_files(make_package: Make, build: Build) -> None:
     report = build(make_package("tiny-wren"), make_package("big-wren"))
     assert sorted(tree(report.output)) == [

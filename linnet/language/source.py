@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,8 +15,10 @@ def read_source(path: Path, name: str) -> Source:
     """The text of a file, `name` being what diagnostics print for it.
 
     A byte that is not UTF-8 becomes the lone surrogate that stands for it (PEP 383), which the lexer reports at its
-    place. Raises OSError where the file cannot be read.
+    place. Raises OSError where the file cannot be read, or is a pipe or a device, which would make its reader wait.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "is not a plain file; name a source", str(path))
     return Source(name, path.read_bytes().decode("utf-8", "surrogateescape"))
 
 

@@ -60,8 +60,6 @@ def _os_error(error: Exception) -> Wording:
     name = error.filename if error.filename is not None else "the file"
     if error.errno == errno.ENOENT:
         return Wording(f"{name} is not there; check the path.", COULD_NOT)
-    if error.errno == errno.EINVAL:
-        return Wording(f"{name} {error.strerror}.", COULD_NOT)
     if error.errno == errno.ENOTDIR:
         return Wording(f"{name} cannot be: a part of its path is a file; check the path.", COULD_NOT)
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -18,7 +18,7 @@ def read_source(path: Path, name: str) -> Source:
     place. Raises OSError where the file cannot be read, or is a pipe or a device, which would make its reader wait.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise OSError(errno.EINVAL, "is not a plain file; name a source", str(path))
+        raise OSError(errno.EINVAL, "not a plain file; name a source", str(path))
     return Source(name, path.read_bytes().decode("utf-8", "surrogateescape"))
 
 

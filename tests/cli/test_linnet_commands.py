@@ -64,7 +64,7 @@ def test_check_reads_plain_files_only(run: Run, tiny: Path) -> None:
     for words in (["inspect", "--parameters"], ["explain"]):
         done = run("linnet", *words, pipe)
         assert (done.returncode, done.stdout) == (3, "")
-        assert f"{pipe} is not a plain file; name a source." in done.stderr
+        assert f"{pipe}: not a plain file; name a source." in done.stderr
     (tiny / "folder.linnet").mkdir()
     done = run("linnet", "check", tiny)
     assert (done.returncode, done.stdout) == (0, "1 file checked: no problem.\n")

@@ -14,6 +14,7 @@ import torch
 
 from linnet.language.program.binding import BoundProgram
 from linnet.runner.errors import IndexRangeError
+from linnet.runner.torch.dtypes import NATIVE, integer_range
 from linnet.runner.torch.kernels import Kernel, equivalent_kernels
 from linnet.runner.torch.module import load_model
 
@@ -435,3 +436,33 @@ def test_writes_outside_the_cache_are_errors(
         inputs[name].view(-1)[-1] = outside
         with pytest.raises(IndexRangeError):
             run_case(case, sizes, "f32", list(inputs.values()), numerics)
+
+
+@pytest.mark.parametrize("numerics", ["exact", "equivalent"])
+@pytest.mark.parametrize("dtype", ["u8", "u16", "u32", "u64", "i8", "i64", "f32"])
+def test_argmax_of_every_kind_of_number(dtype: str, numerics: str, bind_source: Callable[..., BoundProgram]) -> None:
+    """The upper half of an unsigned dtype is above its lower half."""
+    text = "module m\nuse std.nn.decoding::{argmax}\npub block Root {\n"
+    text += f"    pub entry run(x: Tensor[4; {dtype}]) -> i32 {{ return argmax(x) }}\n}}\n"
+    greatest = 9 if dtype == "f32" else integer_range(dtype)[1]
+    model = load_model(bind_source(text), {}, entry="run", numerics=numerics)
+    for values, first in (([3, 0, greatest, 1], 2), ([3, 0, 2, 3], 0)):
+        assert model(torch.tensor(values, dtype=NATIVE[dtype])).item() == first
+
+
+@pytest.mark.parametrize("numerics", ["exact", "equivalent"])
+def test_attention_without_heads_is_empty(numerics: str, run_case: Callable[..., torch.Tensor]) -> None:
+    for case in CASES:
+        if case.name in ("attention", "attention_rows"):
+            sizes = {**case.sizes[-1], "H": 0, "Hk": 0}
+            inputs = draw(case, sizes, torch.float32, 0)
+            assert run_case(case, sizes, "f32", inputs, numerics).shape == inputs[0].shape
+
+
+@pytest.mark.parametrize("numerics", ["exact", "equivalent"])
+def test_gelu_erf_up_to_half_of_f32(numerics: str, run_case: Callable[..., torch.Tensor]) -> None:
+    """Past 1.7e38 the two differ, as the kernel's docstring says."""
+    (case,) = [case for case in CASES if case.name == "gelu_erf"]
+    x = torch.tensor([[-1.7e38, -9.0, 0.0, 9.0, 1.7e38]])
+    expected = torch.tensor([[0.0, 0.0, 0.0, 9.0, 1.7e38]])
+    assert torch.allclose(run_case(case, {"B": 1, "N": 5}, "f32", [x], numerics), expected, rtol=1e-6, atol=1e-6)

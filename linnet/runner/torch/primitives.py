@@ -64,7 +64,7 @@ def _unary(name: str) -> Callable[[CoreNode, Target], Operation]:
     return build
 
 
-def _ordered(x: Tensor) -> Tensor:
+def ordered(x: Tensor) -> Tensor:
     """Bits of an unsigned value mapped so that signed order is their order (and back)."""
     order: Tensor = torch.bitwise_xor(x, torch.iinfo(x.dtype).min)
     return order
@@ -75,8 +75,8 @@ def _compared(function: Operation, ordered_result: bool) -> Callable[[CoreNode, 
         if node.inputs[0].spec.dtype not in BITS:
             return function
         if ordered_result:
-            return lambda a, b: _ordered(function(_ordered(a), _ordered(b)))
-        return lambda a, b: function(_ordered(a), _ordered(b))
+            return lambda a, b: ordered(function(ordered(a), ordered(b)))
+        return lambda a, b: function(ordered(a), ordered(b))
 
     return build
 
@@ -94,8 +94,8 @@ def _divide_u64(a: Tensor, b: Tensor) -> Tensor:
     """Unsigned quotient of u64 bits (Hacker's Delight, 9-3: halve, divide, correct)."""
     small = torch.where(b > 0, b, 1)
     halved = torch.div((a >> 1) & I64_MAX, small, rounding_mode="trunc") << 1
-    quotient = halved + (_ordered(a - halved * small) >= _ordered(small))
-    return torch.where(b > 0, quotient, (_ordered(a) >= _ordered(b)).to(torch.int64))
+    quotient = halved + (ordered(a - halved * small) >= ordered(small))
+    return torch.where(b > 0, quotient, (ordered(a) >= ordered(b)).to(torch.int64))
 
 
 def _integer_division(quotient: bool, dtype: str) -> Operation:
@@ -195,7 +195,7 @@ def _cast(node: CoreNode, target: Target) -> Operation:
 
             def to_u64(x: Tensor) -> Tensor:
                 wide = x.to(torch.float64)
-                return torch.where(wide >= half, _ordered((wide - half).to(torch.int64)), wide.to(torch.int64))
+                return torch.where(wide >= half, ordered((wide - half).to(torch.int64)), wide.to(torch.int64))
 
             return to_u64
         return lambda x: x.to(torch.int64).to(carried)
@@ -316,7 +316,7 @@ def _reduce(node: CoreNode, target: Target) -> Operation:
         return lambda x: empty.expand(result.shape)
     best: Operation = torch.amax if kind == "max" else torch.amin
     if spec.dtype in BITS:
-        return lambda x: _ordered(best(_ordered(x), dim=axes))
+        return lambda x: ordered(best(ordered(x), dim=axes))
     return lambda x: best(x, dim=axes)
 
 

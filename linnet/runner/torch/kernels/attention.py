@@ -22,6 +22,8 @@ def _attend(
     """query [B, H, Q, D]; key, value [B, Hk, K, D]; mask [Q, K] or [B, Q, K] bool; sinks [H] -> [B, H, Q, D]."""
     b, h, q, d = query.shape
     hk, k = key.shape[1], key.shape[2]
+    if not hk:
+        return torch.empty_like(query)
     groups = query.float().reshape(b, hk, h // hk * q, d)
     scores = (groups @ key.float().mT).view(b, hk, h // hk, q, k) * scale
     if mask is not None:

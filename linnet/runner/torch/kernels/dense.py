@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from linnet.runner.torch.kernels import kernel
-from linnet.runner.torch.primitives import check_positions
+from linnet.runner.torch.dtypes import BITS
+from linnet.runner.torch.kernels import Call, kernel
+from linnet.runner.torch.primitives import check_positions, ordered
 
 
 @kernel("std.nn.linear::linear")
@@ -83,7 +84,11 @@ def gelu(x: Tensor) -> Tensor:
 
 @kernel("std.nn.activations::gelu_erf")
 def gelu_erf(x: Tensor) -> Tensor:
-    """The erf form, with torch's erf where the body has its approximation."""
+    """The erf form, with torch's erf where the body has its approximation.
+
+    At the edge of f32 the two differ, except in f64: on a CPU torch gives inf from 1.71e38 up, where the body gives x,
+    and NaN for inf, where the body gives inf. For -inf both give NaN.
+    """
     return functional.gelu(x)
 
 
@@ -105,12 +110,12 @@ def rope_rows(x: Tensor, cos_table: Tensor, sin_table: Tensor) -> Tensor:
 
 
 @kernel("std.nn.decoding::argmax")
-def argmax(x: Tensor) -> Tensor:
+def argmax(x: Tensor, *, call: Call) -> Tensor:
     """x [.., N] -> [..] i32, the first of equals; a row that holds NaN gives N."""
     size = x.shape[-1]
     if not size:
         return torch.full(x.shape[:-1], torch.iinfo(torch.int32).max, dtype=torch.int32, device=x.device)
-    top, place = torch.max(x, dim=-1)
+    top, place = torch.max(ordered(x) if call.generics["T"] in BITS else x, dim=-1)
     return torch.where(top == top, place, size).to(torch.int32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,8 +16,11 @@ from linnet.registry.package import human_size
 from linnet.registry.parameters import human_count
 from linnet.site_builder.collect import FileView, ModelPage, page_anchors
 from linnet.site_builder.markdown import render_markdown
-from linnet.site_builder.source_view import code_block, source_block
+from linnet.site_builder.source_view import code_block, line_count, source_block
 from linnet.site_builder.text import fragment
+
+# The first line that a link such as `lib.linnet#L12-L20` names; no file that is shown has ten digits of lines.
+_LINE = re.compile(r"L([1-9][0-9]{0,8})(?:-|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +84,13 @@ class _Resolver:
         self._files = {file.path: file for file in page.files}
         self._folders = {file.folder for file in page.files}
         self._names = names
+        self._line_counts: dict[str, int] = {}
 
     def __call__(self, href: str) -> str | None:
         parts = urlsplit(href)
         path = posixpath.normpath(unquote(parts.path)) if parts.path else ""
         if path in self._files:
-            return fragment(_line_anchor(self._files[path], parts.fragment))
+            return fragment(self._line_anchor(self._files[path], parts.fragment))
         if path in self._folders and path:
             return "#files"
         # `../other-model`, or its README: packages are neighbours in a registry and on the site.
@@ -94,13 +99,14 @@ class _Resolver:
             return f"../{name}/index.html"
         return None
 
-
-def _line_anchor(file: FileView, wanted: str) -> str:
-    number = wanted.removeprefix("L").split("-")[0]
-    lines = len((file.text or "").splitlines())
-    if wanted.startswith("L") and number.isascii() and number.isdecimal() and 1 <= int(number) <= lines:
-        return f"{file.anchor}-L{int(number)}"
-    return file.anchor
+    def _line_anchor(self, file: FileView, wanted: str) -> str:
+        line = _LINE.match(wanted)
+        if line is None:
+            return file.anchor
+        # A README may have thousands of links to one file.
+        if file.path not in self._line_counts:
+            self._line_counts[file.path] = line_count(file.text or "")
+        return f"{file.anchor}-L{line[1]}" if int(line[1]) <= self._line_counts[file.path] else file.anchor
 
 
 def _canonical(base_url: str | None, path: str) -> str:

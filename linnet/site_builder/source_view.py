@@ -52,6 +52,8 @@ LEXERS: dict[str, type[Lexer]] = {
     "toml": TOMLLexer,
     "yaml": YamlLexer,
 }
+# Longer texts are shown plain: on hostile ones the lexers take a second for every 64 KiB.
+HIGHLIGHTED_CHARACTERS = 1 << 17
 ALIASES = {"console": "bash", "md": "markdown", "py": "python", "sh": "bash", "shell": "bash", "yml": "yaml"}
 
 
@@ -69,8 +71,11 @@ def language_named(name: str) -> str:
 def highlight_lines(text: str, language: str) -> Iterator[str]:
     """The lines of `text` as HTML without line ends, highlighted as `language` (a key of `LEXERS`).
 
-    Line ends become `\\n`; a last line without one counts as a line, an empty text has none.
+    A text of more than HIGHLIGHTED_CHARACTERS is escaped, but not highlighted. Line ends become `\\n`; a last
+    line without one counts as a line, an empty text has none.
     """
+    if len(text) > HIGHLIGHTED_CHARACTERS:
+        language = "text"
     # Runs of one class: neighbouring tokens share a span, as in a string and its quotes.
     runs: list[tuple[str, str]] = []
     for kind, value in _lexer(language).get_tokens(text.replace("\r\n", "\n").replace("\r", "\n")):
@@ -89,6 +94,11 @@ def highlight_lines(text: str, language: str) -> Iterator[str]:
 
 def _line(runs: list[tuple[str, str]]) -> str:
     return "".join(f'<span class="{name}">{_harmless(text)}</span>' if name else _harmless(text) for name, text in runs)
+
+
+def line_count(text: str) -> int:
+    """How many lines a source view of `text` numbers."""
+    return sum(1 for _ in highlight_lines(text, "text"))
 
 
 def source_block(text: str, language: str, anchor: str) -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
@@ -10,9 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from linnet.site_builder.build import SiteReport
+from linnet.site_builder.collect import PackageSource
 from linnet.site_builder.links import LinkProblem, check_links
 from linnet.site_builder.parameters import Parameter, fold_parameters
-from linnet.site_builder.source_view import LEXERS, highlight_lines, language_of, source_block
+from linnet.site_builder.source_view import (
+    HIGHLIGHTED_CHARACTERS,
+    LEXERS,
+    highlight_lines,
+    language_of,
+    line_count,
+    source_block,
+)
 from linnet.site_builder.text import Anchors, fragment, one_line, path_anchor
 
 
@@ -48,6 +58,7 @@ def test_highlighting_keeps_lines_and_escapes(text: str, language: str) -> None:
         lines.pop()
     shown = [_plain(line) for line in highlight_lines(text, language)]
     assert shown == [line.replace("\u202e", "U+202E").replace("\x07", "U+0007") for line in lines]
+    assert line_count(text) == len(lines)
 
 
 def _plain(html: str) -> str:
@@ -62,6 +73,39 @@ def test_each_line_has_its_own_link() -> None:
     block = source_block("\n\n[a]\n", "toml", "nest.toml")
     assert block.count('class="line"') == 3
     assert '<span class="line" id="nest.toml-L3"><a href="#nest.toml-L3" tabindex="-1">3</a>' in block
+
+
+def test_what_is_very_long_is_not_highlighted() -> None:
+    text = '"a" ' * (HIGHLIGHTED_CHARACTERS // 4)
+    assert "<span" in next(highlight_lines(text, "json"))
+    assert next(highlight_lines(f"{text} ", "json")) == f"{text} "
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "anchor"),
+    [
+        ("a\nb\n", "L2", "notes.txt-L2"),
+        ("a\nb\n", "L1-L2", "notes.txt-L1"),
+        ("a\nb\n", "L3", "notes.txt"),
+        ("a\nb\n", "L0", "notes.txt"),
+        ("a\nb\n", "L1x", "notes.txt"),
+        ("a\nb\n", "L" + "1" * 5000, "notes.txt"),
+        ("a\x0cb\x0bc\x85d\u2028e\n", "L3", "notes.txt"),
+        ("a\x0cb\r\nc\rd", "L3", "notes.txt-L3"),
+        ("\ufeff\ufeff", "L1", "notes.txt"),
+    ],
+)
+def test_links_to_lines_find_them(
+    make_package: Callable[..., PackageSource],
+    build: Callable[..., SiteReport],
+    text: str,
+    wanted: str,
+    anchor: str,
+) -> None:
+    report = build(make_package(files={"notes.txt": text, "README.md": f"[notes](notes.txt#{wanted})"}))
+    page = (report.output / "models" / "tiny-wren" / "index.html").read_text(encoding="utf-8")
+    assert f'<a href="#{anchor}">notes</a>' in page
+    assert report.problems == ()
 
 
 def parameter(path: str, shape: tuple[int, ...] = (4,), tensor: str = "t") -> Parameter:

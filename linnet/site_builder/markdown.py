@@ -38,6 +38,8 @@ _CLEANER = nh3.Cleaner(
     url_schemes=set(SCHEMES),
     link_rel=None,  # the renderer sets it, on external links alone
 )
+# Longer texts are shown as they are written: the parser's time grows with the square of what a hostile text nests.
+MARKDOWN_CHARACTERS = 1 << 16
 # A relative link of the text, to what it becomes on the page; None where it leads nowhere.
 Resolve = Callable[[str], str | None]
 
@@ -63,8 +65,10 @@ def render_markdown(
 
     Headings get the ids `PREFIX-words` from `anchors`, and their levels move so that the highest is `top`. A first
     heading that repeats `title` is dropped. `resolve` maps the relative links; links to the text's own headings are
-    mapped here.
+    mapped here. A text of more than MARKDOWN_CHARACTERS is shown as it is written.
     """
+    if len(text) > MARKDOWN_CHARACTERS:
+        return Rendered(Markup(f'<pre tabindex="0"><code>{code_block(text, "text")}</code></pre>\n'), ())
     parser = _parser()
     tokens = parser.parse(text)
     if title is not None:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from linnet.site_builder.markdown import Rendered, render_markdown
+from linnet.site_builder.markdown import MARKDOWN_CHARACTERS, Rendered, render_markdown
 from linnet.site_builder.text import Anchors
 
 FILES = {"src/lib.linnet": "#src-lib.linnet"}
@@ -154,3 +154,13 @@ def test_an_empty_corner_of_a_table_is_no_heading() -> None:
 def test_code_is_highlighted_by_its_fence() -> None:
     assert '<span class="k">import</span>' in render("```python\nimport os\n```").html
     assert '<pre tabindex="0"><code>import os</code></pre>' in render("```\nimport os\n```").html
+
+
+def test_a_very_long_text_is_shown_as_it_is_written() -> None:
+    text = "## <b>a</b> [x](gone.md)\n" * (MARKDOWN_CHARACTERS // 25)
+    assert "<h2 id=" in render(text).html
+    longer = render(text + "#" * 25)
+    elements = Elements(longer.html)
+    assert [tag for tag, _ in elements.tags] == ["pre", "code"]
+    assert elements.text.strip() == text + "#" * 25
+    assert longer.unresolved == ()

@@ -52,7 +52,7 @@ LEXERS: dict[str, type[Lexer]] = {
     "toml": TOMLLexer,
     "yaml": YamlLexer,
 }
-# Longer texts are shown plain: on hostile ones the lexers take a second for every 64 KiB.
+# Longer texts are shown plain: on hostile ones some lexers take a second for this many.
 HIGHLIGHTED_CHARACTERS = 1 << 17
 ALIASES = {"console": "bash", "md": "markdown", "py": "python", "sh": "bash", "shell": "bash", "yml": "yaml"}
 

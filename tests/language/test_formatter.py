@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 import pytest
@@ -277,6 +278,11 @@ def test_documentation_stays_documentation() -> None:
     assert docs == ["doc of a", None, None, "of d"]
 
 
+def test_an_empty_line_keeps_a_comment_from_documenting() -> None:
+    text = "module a\n// one\n  /* two */  // three\n \nconst A = 1\n"
+    assert formatted(text) == "module a\n// one\n/* two */ // three\n\nconst A = 1\n"
+
+
 def test_syntax_errors_leave_a_source_alone() -> None:
     diagnostics = Diagnostics()
     assert format_source(Source("test.linnet", "module a\nfn f( {"), diagnostics) is None
@@ -307,6 +313,8 @@ DEEP = {
     "indices": "const N = " + "x[" * 60 + "0" + "]" * 60,
     "operators": "const N = " + "x + " * 125 + "x",
     "every precedence": "const N = " + "(a || b && c == d < e | f ^ g & h + i * " * 12 + "x" + ")" * 12,
+    "operators and parentheses": "const N = " + "a + b * (" * 60 + "x" + ")" * 60,
+    "operators and calls": "const N = " + "a + b * f(" * 40 + "x" + ")" * 40,
     "signs": "const N = " + "-" * 125 + "x",
     "members": "const N = x" + ".y" * 125,
     "ifs": "const N = " + "if a { b } else " * 60 + "{ c }",
@@ -382,7 +390,7 @@ def extended(inner: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]
     part = st.one_of(st.just([]), inner)
     position = st.one_of(axis, words(part, ":", part), words(part, ":", part, ":", inner), st.just(["..."]))
     callee = words(NAMES) | words(NAMES, ".", NAMES)
-    generic = st.one_of(words(NAMES), words(NAMES, "/", "2"), words("[", comma_list(axis), "]"))
+    generic = st.one_of(words(NAMES), words(NAMES, "/", "2"), words("[", comma_list(index), "]"))
     return st.one_of(
         grouped,
         words(grouped, operator, inner),
@@ -493,3 +501,29 @@ def programs(draw: st.DrawFn) -> list[str]:
 @settings(max_examples=150, deadline=None)
 def test_generated_programs_say_the_same(pieces: list[str]) -> None:
     formatted("".join(pieces))
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """An item of a source that ships, with something put between its words, or with a piece of it taken out."""
+    text = (ROOT / draw(st.sampled_from(CANONICAL))).read_bytes().decode()
+    item = draw(st.sampled_from(re.split(r"\n\n(?=\S)", text)[1:]))
+    gaps = [match.start() for match in re.finditer(r"\s", item)]
+    for _ in range(draw(st.integers(0, 4)) if gaps else 0):
+        at = draw(st.sampled_from(gaps))
+        piece = draw(separated(" // x\n ", " /* x */ ", "\n\n ", "\n // y\n\n ", "\r\n ", ",", " (", ") "))
+        item = item[:at] + piece + item[at:]
+    if draw(st.integers(0, 3)) == 0:
+        start, end = sorted(draw(st.integers(0, len(item))) for _ in range(2))
+        item = item[:start] + item[end:]
+    return f"module a\n\n{item}"
+
+
+@given(damaged())
+@settings(max_examples=100, deadline=None)
+def test_damaged_sources_say_the_same_or_are_left_alone(text: str) -> None:
+    diagnostics = Diagnostics()
+    if format_source(Source("test.linnet", text), diagnostics) is None:
+        assert diagnostics.has_errors
+    else:
+        formatted(text)

@@ -12,7 +12,8 @@ from linnet.language.syntax.compare import same_tree
 from linnet.language.syntax.doc import layout
 from linnet.language.syntax.formatter_cursor import comment_lines
 from linnet.language.syntax.formatter_items import ItemFormatter
-from linnet.language.syntax.lexer import lex
+from linnet.language.syntax.lexer import Lexed, lex
+from linnet.language.syntax.parse_items import ItemParser
 from linnet.language.syntax.parser import parse
 from linnet.language.syntax.tree import Module
 
@@ -28,12 +29,15 @@ def format_source(source: Source, diagnostics: Diagnostics) -> str | None:
     would not be the same tree with the same comments.
     """
     found = Diagnostics()
-    module = parse(source, found)
+    lexed = lex(source, found)
+    # The parser splits tokens in its own list.
+    parser = ItemParser(source, Lexed([*lexed.tokens], lexed.comments))
+    module = parser.module()
+    found.extend(parser.faults)
     if found.has_errors:
         diagnostics.extend(found.items)
         return None
-    formatter = ItemFormatter(source, lex(source, Diagnostics()))
-    text = layout(formatter.module(module)) + "\n"
+    text = layout(ItemFormatter(source, lexed).module(module)) + "\n"
     if text != source.text:
         again = parse(Source(source.name, text), found)
         if found.has_errors or not same_tree(module, again) or _comments(module) != _comments(again):

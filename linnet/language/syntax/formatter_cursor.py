@@ -101,17 +101,24 @@ class FormatCursor:
         if not self.has_comments():
             return NOTHING
         parts: list[Doc] = []
+        on_own_lines = False
         while self.has_comments():
-            start = self.next_start()
-            if (self.index == 0 and self.written == 0) or self.lines_to(start) > 0:
-                parts += [Hard(), self.take_comment()]
-                after = self.lines_to(self.next_start())
-                parts += [Hard(after > 1)] if after else [] if self.at(*_ADJACENT) else [SPACE]
-                continue
+            if (self.index == 0 and self.written == 0) or self.lines_to(self.next_start()) > 0:
+                on_own_lines = True
+                parts.append(Hard())
             comment = self.take_comment()
-            ends_line = comment.lines[0].startswith("//")
-            parts += [SPACE, comment] if ends_line or self.at(*_ADJACENT) else [comment, SPACE]
+            after = self.lines_to(self.next_start())
+            if on_own_lines:
+                parts += [comment, Hard(after > 1)] if after else [comment, *self.space_before_token()]
+            elif comment.lines[0].startswith("//"):
+                parts += [SPACE, comment]
+            else:
+                parts += [comment, SPACE] if self.space_before_token() else [SPACE, comment]
         return Concat(*parts)
+
+    def space_before_token(self) -> list[Doc]:
+        """What separates a comment from a token on its line."""
+        return [] if self.at(*_ADJACENT) else [SPACE]
 
     def trailing(self, whole_line: bool = False) -> Doc:
         """The comments on the line of what was taken last.

@@ -68,7 +68,7 @@ class ExpressionFormatter(FormatCursor):
         comma = False
         for position, item in enumerate(items):
             inside.append(Line(" ", self.blank_before()) if position else Line())
-            inside.append(each(item))
+            inside += [self.comments_before(), each(item)]
             comma = self.at(",")
             needed = position < len(items) - 1 or (alone and comma)
             inside.append(Text(",") if needed else Comma())
@@ -118,7 +118,7 @@ class ExpressionFormatter(FormatCursor):
 
     def expression(self, node: Expr) -> Doc:
         before = self.comments_before()
-        doc = self.grouped(node)
+        doc = self.grouped(node) if self.at("(") else self.bare(node)
         return doc if before is NOTHING else Concat(before, doc)
 
     def grouped(self, node: Expr) -> Doc:
@@ -130,18 +130,15 @@ class ExpressionFormatter(FormatCursor):
         kept = 0 if isinstance(node, TupleExpr) else 1
         if count <= kept or self.comments_beside(count):
             kept = count
-        return self.in_parentheses(node, kept, count - kept)
-
-    def in_parentheses(self, node: Expr, kept: int, spare: int) -> Doc:
-        if kept:
-            return self.enclosed("(", ")", lambda: self.in_parentheses(node, kept - 1, spare))
-        for _ in range(spare):
+        heads = [Concat(self.take("("), self.trailing()) for _ in range(kept)]
+        for _ in range(count - kept):
             self.skip()
-        before = self.comments_before()
-        inside = self.bare(node)
-        for _ in range(spare):
+        doc: Doc = Concat(self.comments_before(), self.bare(node))
+        for _ in range(count - kept):
             self.skip()
-        return inside if before is NOTHING else Concat(before, inside)
+        for head in reversed(heads):
+            doc = Group(head, Indent(Line(), doc, self.comments_left()), Line(), self.take(")"))
+        return doc
 
     def comments_beside(self, count: int) -> bool:
         """Whether comments stand right inside the `count` pairs of parentheses from the current token on."""

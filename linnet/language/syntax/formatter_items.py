@@ -158,9 +158,9 @@ class ItemFormatter(ExpressionFormatter):
         parts = [*head, generics or NOTHING, Group(*signature, forced=comma, follows=generics)]
         where, own_line = self.where(node.where)
         parts.append(where)
-        clauses = list(node.clauses)
-        while clauses and not self.at("{"):
-            parts += [self.trailing(whole_line=True), Hard(), self.clause(clauses.pop(0))]
+        clauses = iter(node.clauses)
+        while not self.at("{"):
+            parts += [self.trailing(whole_line=True), Hard(), self.clause(next(clauses))]
             own_line = True
         parts += [Hard() if own_line else SPACE, self.body(node.body)]
         for clause in clauses:

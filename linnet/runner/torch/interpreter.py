@@ -20,6 +20,7 @@ from linnet.runner.errors import IndexRangeError, SpecError
 from linnet.runner.torch.dtypes import BITS, CARRIED, to_carried
 from linnet.runner.torch.kernels import Kernel
 from linnet.runner.torch.primitives import Target, primitive
+from linnet.runner.torch.sharing import places
 
 # Larger input-independent values are computed at each run rather than kept.
 KEPT_BYTES = 64 * 2**20
@@ -46,7 +47,8 @@ class Preparation:
     """Prepares graphs for one device and numerics policy; bodies that several calls share are prepared once.
 
     `kernels` maps op identities to native kernels (empty: every op by its body). With `verify`, every value is compared
-    with its spec as it is made, and a difference raises SpecError.
+    with its spec as it is made, and a difference raises SpecError. `kept` says where the values lie that graphs have
+    kept for their next runs, which an output may be a view of.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Preparation:
         self.device = device
         self.kernels = kernels or {}
         self.verify = verify
+        self.kept: set[int] = set()
         self._prepared: dict[int, PreparedGraph] = {}
 
     def graph(self, graph: Graph) -> PreparedGraph:
@@ -70,6 +73,7 @@ class PreparedGraph:
 
     def __init__(self, graph: Graph, preparation: Preparation) -> None:
         self.graph = graph
+        self._places = preparation.kept
         self._slots: dict[Value, int] = {}
         for value in graph.inputs:
             self._slot(value)
@@ -135,6 +139,7 @@ class PreparedGraph:
         template: Slots = [None] * len(slots)
         for slot in self._kept:
             template[slot] = slots[slot]
+        self._places.update(places([slots[slot] for slot in self._kept]))
         self._template = template
         return template
 

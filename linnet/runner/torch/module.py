@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from linnet.runner.torch.inputs import EntryInputs, convert_inputs, signature_te
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import equivalent_kernels
 from linnet.runner.torch.precision import full_precision
+from linnet.runner.torch.sharing import own, places
 from linnet.runner.torch.weights import (
     WeightSource,
     WeightsReport,
@@ -74,10 +76,12 @@ def _tensor_text(tensor: Tensor | None) -> str:
 
 @dataclass(frozen=True)
 class PreparedEntry:
-    """An entry lowered with its generics and prepared for the model's device."""
+    """An entry lowered with its generics and prepared for the model's device; `stateful` where it uses a state."""
 
     entry: EntryGraph
     graph: PreparedGraph
+    preparation: Preparation
+    stateful: bool
 
 
 class Model(BlockModule):
@@ -88,7 +92,10 @@ class Model(BlockModule):
     `load_state_dict(.., assign=True)`) counts from the next call on. `to(dtype)` is refused, since dtypes are part of
     the program (load with `dtype=` instead). Calls run under `torch.no_grad()` unless the model is trainable: inference
     mode would make tensors that later training cannot use. States start as zeros, live between calls, and are detached
-    from the graph of gradients.
+    from the graph of gradients. A result is the caller's own: changing it, or an input, in place changes nothing here.
+
+    Threads may share a model: calls that use a state follow one another. What is pickled or copied has the weights and
+    the states, and prepares its entries anew.
     """
 
     def __init__(
@@ -120,7 +127,8 @@ class Model(BlockModule):
         instances = Instances()
         root = Instance(bound.block, instances.environment(bound.block, dict(bound.generics)), "")
         _fill(self, root, instances, self._weights)
-        self._watched = _watched(self)
+        self._watched: list[tuple[dict[str, Any], str, Any]] | None = _watched(self)
+        self._lock = RLock()
 
     # What the model is
 
@@ -155,7 +163,8 @@ class Model(BlockModule):
 
     def reset_state(self) -> None:
         """Back to zeros; memory is freed until the next use."""
-        self._states.clear()
+        with self._lock:
+            self._states.clear()
 
     # Running
 
@@ -178,21 +187,37 @@ class Model(BlockModule):
         function = self._functions.get(name)
         if function is None:
             raise UnknownEntryError(name, self._functions)
-        weights = self._current()
         given = dict(generics or {})
-        taken = convert_inputs(function, inputs, {**self._bound.generics, **given}, self._device)
-        prepared = self._prepare(function, taken, given)
+        with self._lock:
+            weights = self._current()
+            taken = convert_inputs(function, inputs, {**self._bound.generics, **given}, self._device)
+            prepared = self._prepare(function, taken, given)
+            if prepared.stateful:
+                results = self._run(prepared, weights, taken.tensors)
+        if not prepared.stateful:
+            results = self._run(prepared, weights, taken.tensors)
+        return _arrange(prepared.entry.result, results)
+
+    def _run(self, prepared: PreparedEntry, weights: Mapping[str, Tensor], inputs: list[Tensor]) -> list[Tensor]:
+        """The entry's outputs, in memory of their own; states change once it has them all."""
         frame = Frame(weights, self._states)
+        gradients: AbstractContextManager[object] = nullcontext() if self._trainable else torch.no_grad()
         try:
-            with full_precision(), nullcontext() if self._trainable else torch.no_grad():
-                outputs = prepared.graph.run(frame, taken.tensors)
+            with full_precision(), gradients:
+                outputs = prepared.graph.run(frame, inputs)
+                taken = places([*inputs, *weights.values()]) | prepared.preparation.kept
+                written = {path: own(value, taken) for path, value in frame.written.items()}
+                taken |= places([*self._states.values(), *frame.allocated.values(), *written.values()])
+                results = []
+                for output in outputs:
+                    results.append(own(output, taken))
+                    taken |= places(results[-1:])
         except IndexRangeError as error:
-            error.entry = name
+            error.entry = prepared.entry.name
             raise
         self._states.update(frame.allocated)
-        self._states.update((path, value.detach()) for path, value in frame.written.items())
-        results = [to_native(x, v.spec.dtype) for x, v in zip(outputs, prepared.entry.graph.outputs, strict=True)]
-        return _arrange(prepared.entry.result, results)
+        self._states.update((path, value.detach()) for path, value in written.items())
+        return [to_native(x, v.spec.dtype) for x, v in zip(results, prepared.entry.graph.outputs, strict=True)]
 
     def _prepare(self, function: CheckedFunction, taken: EntryInputs, given: dict[str, int | str]) -> PreparedEntry:
         """The entry for inputs of these specs; lowered and prepared once for each."""
@@ -210,14 +235,27 @@ class Model(BlockModule):
             native = self._numerics == "equivalent" and self._device.type != "meta"
             kernels = equivalent_kernels() if native else {}
             self._preparation = Preparation(self._device, kernels)
-        prepared = self._prepared[key] = PreparedEntry(entry, self._preparation.graph(entry.graph))
+        stateful = any(node.op in ("state.read", "state.write") for node in entry.graph.walk())
+        graph = self._preparation.graph(entry.graph)
+        prepared = self._prepared[key] = PreparedEntry(entry, graph, self._preparation, stateful)
         return prepared
 
     # Being a module
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made for a run: steps and locks belong to this process."""
+        with self._lock:
+            fresh = {"_prepared": {}, "_preparation": None, "_watched": None, "_states": dict(self._states)}
+            kept = {name: value for name, value in self.__dict__.items() if name != "_lock"}
+        return {**kept, **fresh}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._lock = RLock()
+
     def _current(self) -> dict[str, Tensor]:
         """The weights by path, as they now are. Raises WeightsError where what replaced one does not fit."""
-        if all(table.get(name) is value for table, name, value in self._watched):
+        if self._watched is not None and all(table.get(name) is value for table, name, value in self._watched):
             return self._weights
         found = _parameters_below(self)
         weights = {entry.path: found[entry.path] for entry in self._bound.manifest.entries if entry.path in found}

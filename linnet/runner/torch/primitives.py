@@ -312,8 +312,8 @@ def _reduce(node: CoreNode, target: Target) -> Operation:
         test: Operation = torch.any if kind == "any" else torch.all
         return lambda x: test(x, dim=axes)
     if any(spec.shape[axis] == 0 for axis in axes):
-        empty = scalar(_lowest(spec.dtype, kind == "min"), spec.dtype, target.device)
-        return lambda x: empty.expand(result.shape)
+        lowest = _lowest(spec.dtype, kind == "min")
+        return lambda x: scalar(lowest, spec.dtype, target.device).expand(result.shape)
     best: Operation = torch.amax if kind == "max" else torch.amin
     if spec.dtype in BITS:
         return lambda x: ordered(best(ordered(x), dim=axes))

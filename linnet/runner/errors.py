@@ -61,6 +61,17 @@ class IntegerDivisionError(RunnerError):
     """Integer division or remainder by zero."""
 
 
+class SizeError(RunnerError):
+    """A tensor with more bytes than can be counted in 63 bits, or a longer axis."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__(f"{what} is larger than any tensor can be: take smaller sizes")
+
+
+class AllocationError(RunnerError, MemoryError):
+    """Memory that the machine does not have."""
+
+
 class SpecError(RunnerError):
     """A value whose shape or dtype is not what the graph says: a fault in a kernel or in the lowering."""
 

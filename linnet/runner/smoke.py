@@ -18,7 +18,7 @@ from linnet.language.program.ranges import DEFAULT_BOUNDS, InputBoundsError, inp
 from linnet.language.program.small import SmallGenericsError, small_generics
 from linnet.language.program.types import FLOATS
 from linnet.language.program.verify import VerifyError, verify
-from linnet.runner.errors import RunnerError, SpecError, WeightsError
+from linnet.runner.errors import RunnerError, SizeError, SpecError, WeightsError
 from linnet.runner.levels import SMOKE_LEVELS
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class _BadResultError(Exception):
 FAULTS: tuple[tuple[type[Exception], str], ...] = (
     (BindError, "generics"),
     (SmallGenericsError, "generics"),
+    (SizeError, "generics"),
     (LowerError, "source"),
     (InputBoundsError, "inputs"),
     (VerifyError, "linnet"),

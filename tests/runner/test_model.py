@@ -11,7 +11,14 @@ import pytest
 import torch
 
 from linnet.language.program.binding import BoundProgram
-from linnet.runner.errors import IndexRangeError, InputError, IntegerDivisionError, UnknownEntryError, WeightsError
+from linnet.runner.errors import (
+    AllocationError,
+    IndexRangeError,
+    InputError,
+    IntegerDivisionError,
+    UnknownEntryError,
+    WeightsError,
+)
 from linnet.runner.torch.module import Model, load_model
 from linnet.runner.torch.weights import random_weights
 
@@ -65,6 +72,7 @@ pub block Tiny<Vocab: Dim, H: Dim, Layers: Dim, T: Float = f32> where H > 0 {
         return Summary(logits = x, pair = (scale, 7))
     }
     pub entry repeat<N: Dim>(x: i32) -> Tensor[N; i32] { return fill<i32>([N], x) }
+    pub entry steps<N: Dim>() -> Tensor[N; i64] { return iota<i64>(N) }
     pub entry wide(x: Tensor[2; u32]) -> Tensor[2; u32] { return x + 1 }
     pub entry choose(mask: Tensor[2; bool], x: Tensor[2; f32]) -> Tensor[2; f32] { return select(mask, x, 0.0) }
     pub entry negative(x: f32 = -1.5) -> f32 { return x }
@@ -448,6 +456,13 @@ BAD: list[tuple[str, Any, str]] = [
     ("choose", [[1, 0], [1.0, 2.0]], "mask must be bool, but is [2; i64]: convert it first"),
     ("repeat", [3], "needs a value for the generic `N`"),
     ("wide", [[-1, 0]], "x[0] is -1, which u32 cannot hold"),
+    ("forward", [torch.ones(2, dtype=torch.int32, device="meta")], "tokens is on the meta device, so it has no values"),
+    ("count", [torch.ones(4).to_sparse()], "x is not dense: give it as x.to_dense()"),
+    ("negative", [1e39], "x is 1e+39, which f32 cannot hold"),
+    ("negative", [10**400], "x is an integer of 1329 bits, which f32 cannot hold"),
+    ("put", [torch.zeros(4), 10**5000, 1], "at is an integer of 16610 bits, which i32 cannot hold"),
+    ("count", [[0.0, 1e39, 0.0, 0.0]], "x[1] is 1e+39, which f32 cannot hold"),
+    ("count", [[0.0, 10**400, 0.0, 0.0]], "x is not a tensor, a number or an array of numbers"),
 ]
 
 
@@ -465,6 +480,53 @@ def test_wrong_generics_are_refused(model: Model) -> None:
         model.run_entry("repeat", [3], generics={"M": 4})
     with pytest.raises(InputError, match="a dimension is 0 or more"):
         model.run_entry("repeat", [3], generics={"N": -4})
+
+
+@pytest.mark.parametrize(
+    ("entry", "inputs", "generics", "problem"),
+    [
+        ("repeat", [3], "B", "generics are a mapping from names to values, and not 'B'"),
+        ("repeat", [3], [1], r"generics are a mapping from names to values, and not \[1\]"),
+        ("repeat", [3], {1: 2}, r"generics are a mapping from names to values, and not \{1: 2\}"),
+        ("repeat", [3], {"N": [1]}, r"the generic N takes an integer or the name of a dtype, not \[1\]"),
+        ("repeat", [3], {"N": True}, "the generic N takes an integer or the name of a dtype, not True"),
+        ("repeat", [3], {"N": 2**80}, rf"a tensor \[{2**80}; i32\] is larger than any tensor can be"),
+        ("repeat", [3], {"N": 2**62}, rf"a tensor \[{2**62}; i32\] is larger than any tensor can be"),
+        ("halves", [[1, 3]], {"T2": "word"}, "the generic T2 is word, which is not a dtype"),
+        ("halves", [[1, 3]], {"T2": 3}, "the generic T2 is 3, which is not a dtype"),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_generics_that_cannot_be_are_a_sentence(
+    bound: BoundProgram, device: str, entry: str, inputs: Any, generics: Any, problem: str
+) -> None:
+    model = load_model(bound, random_weights(bound.manifest, 0), device=device)
+    with pytest.raises(InputError, match=problem) as caught:
+        model.run_entry(entry, inputs, generics)
+    assert str(caught.value).endswith(f"; the entry is {model.entries[entry]}")
+
+
+def test_infinity_is_a_float(model: Model) -> None:
+    assert model.run_entry("negative", [float("inf")]).item() == float("inf")
+    assert model.run_entry("negative", [10**30]).item() == pytest.approx(1e30)
+    assert model.run_entry("count", [[float("-inf"), 0.0, 1.0, 2.0]])[0, 0].item() == float("-inf")
+
+
+def test_weights_that_no_tensor_can_be(bind_source: Callable[..., BoundProgram]) -> None:
+    bound = bind_source(SOURCE, **{**GENERICS, "Vocab": 2**80})
+    with pytest.raises(WeightsError, match=rf"embedding.weight \[{2**80}, 4; f32\] is larger than any tensor can be"):
+        load_model(bound, None, device="meta")
+
+
+def test_too_little_memory_is_a_sentence(model: Model) -> None:
+    """More than a processor can address, so no machine has it."""
+    with pytest.raises(AllocationError, match=r"entry steps: a tensor of .* bytes does not fit in memory: take smaller"):
+        model.run_entry("steps", generics={"N": 2**58})
+
+
+def test_an_entry_is_named_by_a_word(model: Model) -> None:
+    with pytest.raises(UnknownEntryError, match=r"no entry is called \['a'\]: this model has forward, count"):
+        model.run_entry(["a"])  # type: ignore[arg-type]
 
 
 def test_an_unknown_entry_lists_those_there_are(model: Model) -> None:

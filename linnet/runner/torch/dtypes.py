@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from linnet.language.program.core import TensorSpec
 from linnet.language.program.fold import wrap
 from linnet.language.program.types import FLOATS
 
@@ -37,6 +38,11 @@ NATIVE: dict[str, torch.dtype] = {**CARRIED, **BITS}
 NAMES: dict[torch.dtype, str] = {native: name for name, native in NATIVE.items()}
 
 WIDTH: dict[str, int] = {name: dtype.itemsize * 8 for name, dtype in CARRIED.items()}
+
+
+def is_too_large(spec: TensorSpec) -> bool:
+    """Whether torch, which counts elements and bytes in 64 signed bits, cannot say how large the tensor is."""
+    return max(spec.size * NATIVE[spec.dtype].itemsize, *spec.shape, 0) >= 2**63
 
 
 def integer_range(dtype: str) -> tuple[int, int]:

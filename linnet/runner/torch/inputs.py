@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from linnet.language.check.dims import Dim
+from linnet.language.check.dims import Dim, DimError
 from linnet.language.program.checked import CheckedFunction, GenericDecl, Literal, Primitive, Typed
 from linnet.language.program.core import TensorSpec
 from linnet.language.program.types import (
@@ -27,6 +29,9 @@ from linnet.runner.torch.dtypes import BITS, CARRIED, NAMES, integer_range, scal
 
 Generics = Mapping[str, int | str]
 
+# Bits of an integer that is printed in full.
+LONGEST = 256
+
 
 def signature_text(function: CheckedFunction) -> str:
     """`prefill<S: Dim>(tokens: Tensor[Batch, S; i32], pos: i32) -> Tensor[Batch, Vocab; T]`."""
@@ -41,6 +46,19 @@ def signature_text(function: CheckedFunction) -> str:
 def _generic_text(decl: GenericDecl) -> str:
     name = f"*{decl.name}" if decl.kind == "Shape" else decl.name
     return f"{name}: {decl.kind}" + (f" = {value_text(decl.default)}" if decl.default is not None else "")
+
+
+def check_generics(function: CheckedFunction, generics: object) -> dict[str, int | str]:
+    """The generics that a call gives, None for none. Raises InputError unless they are numbers and words by name."""
+    given = {} if generics is None else generics
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        problem = f"generics are a mapping from names to values, and not {given!r}"
+        raise InputError(problem, signature_text(function))
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            problem = f"the generic {name} takes an integer or the name of a dtype, not {value!r}"
+            raise InputError(problem, signature_text(function))
+    return dict(given)
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,9 @@ def convert_inputs(function: CheckedFunction, values: Any, known: Generics, devi
                 given.add(name)
             for leaf, declared, part in _leaves(name, type, value):
                 dtype = known.get(declared.dtype.name) if isinstance(declared.dtype, DTypeVar) else declared.dtype
+                if dtype is not None and dtype not in CARRIED:
+                    raise _RefusedError(f"the generic {declared.dtype} is {dtype}, which is not a dtype")
+                _check_place(leaf, part, device)
                 tensor, found = _tensor(leaf, part, None if dtype is None else str(dtype))
                 _check_shape(leaf, tensor, declared, known)
                 inputs.tensors.append(tensor.to(device))
@@ -132,6 +153,15 @@ def _leaves(name: str, type: Type, value: Any) -> Iterator[tuple[str, TensorType
         raise _RefusedError(f"{name} is {type}, which no input can be")
 
 
+def _check_place(name: str, value: Any, device: torch.device) -> None:
+    if not isinstance(value, Tensor):
+        return
+    if value.layout != torch.strided:
+        raise _RefusedError(f"{name} is not dense: give it as {name}.to_dense()")
+    if value.is_meta and device.type != "meta":
+        raise _RefusedError(f"{name} is on the meta device, so it has no values: give a tensor that has them")
+
+
 def _tensor(name: str, value: Any, dtype: str | None) -> tuple[Tensor, str]:
     """`value` as a carried tensor of `dtype` (None: its own), and its dtype."""
     if isinstance(value, bool | int | float) and dtype is not None:
@@ -156,11 +186,22 @@ def _number(name: str, value: float, dtype: str) -> Tensor:
     cpu = torch.device("cpu")
     if (dtype == "bool") != isinstance(value, bool) or (isinstance(value, float) and dtype not in FLOATS):
         raise _RefusedError(f"{name} must be {dtype}, but is the {type(value).__name__} {value!r}")
-    if dtype not in FLOATS and dtype != "bool":
+    if dtype == "bool":
+        return scalar(value, dtype, cpu)
+    if dtype in FLOATS:
+        with suppress(OverflowError):
+            wide = float(value)
+            made = scalar(wide, dtype, cpu)
+            if bool(made.isfinite()) or not math.isfinite(wide):
+                return made
+    else:
         least, greatest = integer_range(dtype)
-        if not least <= value <= greatest:
-            raise _RefusedError(f"{name} is {value}, which {dtype} cannot hold")
-    return scalar(value, dtype, cpu)
+        if least <= value <= greatest:
+            return scalar(value, dtype, cpu)
+    # Python itself refuses to print an integer of many thousands of digits.
+    many = isinstance(value, int) and value.bit_length() > LONGEST
+    shown = f"an integer of {int(value).bit_length()} bits" if many else value
+    raise _RefusedError(f"{name} is {shown}, which {dtype} cannot hold")
 
 
 def _array(name: str, value: Any, dtype: str | None) -> Tensor:
@@ -169,12 +210,24 @@ def _array(name: str, value: Any, dtype: str | None) -> Tensor:
     try:
         tensor = torch.tensor(value)
         if listed and dtype in FLOATS and tensor.dtype != torch.bool:
-            return torch.tensor(value, dtype=CARRIED[str(dtype)])
+            return _floats(name, value, str(dtype))
         if listed and not tensor.numel() and dtype is not None:
             return torch.empty(tensor.shape, dtype=BITS.get(dtype, CARRIED[dtype]))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise _RefusedError(f"{name} is not a tensor, a number or an array of numbers: {error}") from None
     return tensor
+
+
+def _floats(name: str, values: Any, dtype: str) -> Tensor:
+    """A list of numbers; refused when one would become infinite."""
+    wide = torch.tensor(values, dtype=torch.float64)
+    made = torch.tensor(values, dtype=CARRIED[dtype])
+    lost = wide.isfinite() & ~made.isfinite()
+    if bool(lost.any()):
+        first = lost.nonzero()[0].tolist()
+        place = f"{name}[{', '.join(map(str, first))}]"
+        raise _RefusedError(f"{place} is {wide[tuple(first)].item()}, which {dtype} cannot hold")
+    return made
 
 
 def _narrowed(name: str, carried: Tensor, have: str, dtype: str) -> Tensor:
@@ -204,7 +257,10 @@ def _check_shape(name: str, tensor: Tensor, type: TensorType, known: Generics) -
     if len(declared) != len(type.shape):
         return
     sizes = {key: value for key, value in known.items() if isinstance(value, int)}
-    wanted = [d.evaluate(sizes) if d.symbols() <= sizes.keys() else None for d in declared]
+    try:
+        wanted = [d.evaluate(sizes) if d.symbols() <= sizes.keys() else None for d in declared]
+    except DimError as error:
+        raise _RefusedError(f"{name} has no shape with these generics: {error}") from None
     shape = list(tensor.shape)
     if len(shape) != len(wanted) or any(w is not None and w != n for w, n in zip(wanted, shape, strict=True)):
         text = ", ".join(str(d if w is None else w) for d, w in zip(declared, wanted, strict=True))

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
-from linnet.runner.errors import IndexRangeError, SpecError
-from linnet.runner.torch.dtypes import BITS, CARRIED, to_carried
+from linnet.runner.errors import IndexRangeError, SizeError, SpecError
+from linnet.runner.torch.dtypes import BITS, CARRIED, is_too_large, to_carried
 from linnet.runner.torch.kernels import Kernel
 from linnet.runner.torch.primitives import Target, primitive
 from linnet.runner.torch.sharing import places
@@ -69,7 +69,7 @@ class Preparation:
 
 
 class PreparedGraph:
-    """A graph ready to run: `run(frame, inputs)` returns its outputs."""
+    """A graph ready to run: `run(frame, inputs)` returns its outputs. Raises SizeError where a value cannot be."""
 
     def __init__(self, graph: Graph, preparation: Preparation) -> None:
         self.graph = graph
@@ -112,6 +112,8 @@ class PreparedGraph:
         return self._slots[value]
 
     def _slot(self, value: Value) -> None:
+        if is_too_large(value.spec):
+            raise SizeError(f"a tensor {value.spec}")
         # Slot 0 is the frame's.
         self._slots[value] = len(self._slots) + 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,9 +19,16 @@ from linnet.language.program.instances import Instance, InstanceArray, Instances
 from linnet.language.program.lower_values import LowerError
 from linnet.language.program.manifest import ManifestEntry
 from linnet.language.program.types import FLOATS, OptionalType
-from linnet.runner.errors import IndexRangeError, InputError, UnknownEntryError, WeightsError
+from linnet.runner.errors import (
+    AllocationError,
+    IndexRangeError,
+    InputError,
+    SizeError,
+    UnknownEntryError,
+    WeightsError,
+)
 from linnet.runner.torch.dtypes import NAMES, to_native
-from linnet.runner.torch.inputs import EntryInputs, convert_inputs, signature_text
+from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import equivalent_kernels
 from linnet.runner.torch.precision import full_precision
@@ -182,12 +190,13 @@ class Model(BlockModule):
         Generics that the inputs do not determine are given in `generics`. Integer inputs may have any integer dtype;
         floats have the declared one. If the run fails, no state has changed. Raises UnknownEntryError, InputError,
         IndexRangeError (an id outside the vocabulary, a position beyond the cache), IntegerDivisionError, WeightsError
-        (a parameter was replaced by one that does not fit).
+        (a parameter was replaced by one that does not fit), AllocationError (too little memory; on a GPU what torch
+        raises).
         """
-        function = self._functions.get(name)
+        function = self._functions.get(name) if isinstance(name, str) else None
         if function is None:
             raise UnknownEntryError(name, self._functions)
-        given = dict(generics or {})
+        given = check_generics(function, generics)
         with self._lock:
             weights = self._current()
             taken = convert_inputs(function, inputs, {**self._bound.generics, **given}, self._device)
@@ -215,6 +224,12 @@ class Model(BlockModule):
         except IndexRangeError as error:
             error.entry = prepared.entry.name
             raise
+        except RuntimeError as error:
+            wanted = re.search(r"tried to allocate (\d+) bytes", str(error))
+            if wanted is None:
+                raise
+            problem = f"entry {prepared.entry.name}: a tensor of {int(wanted[1]):,} bytes does not fit in memory"
+            raise AllocationError(f"{problem}: take smaller sizes") from error
         self._states.update(frame.allocated)
         self._states.update((path, value.detach()) for path, value in written.items())
         return [to_native(x, v.spec.dtype) for x, v in zip(results, prepared.entry.graph.outputs, strict=True)]
@@ -228,15 +243,15 @@ class Model(BlockModule):
         try:
             generics = self._bound.infer(function.name, taken.specs, given)
             entry = self._bound.lower(function.name, generics, self._present, taken.given)
-        except (BindError, LowerError) as error:
+            if self._preparation is None:
+                # On meta nothing is computed, and bodies prove more shapes than kernels would.
+                native = self._numerics == "equivalent" and self._device.type != "meta"
+                kernels = equivalent_kernels() if native else {}
+                self._preparation = Preparation(self._device, kernels)
+            graph = self._preparation.graph(entry.graph)
+        except (BindError, LowerError, SizeError) as error:
             raise InputError(str(error), signature_text(function)) from None
-        if self._preparation is None:
-            # On meta nothing is computed, and bodies prove more shapes than kernels would.
-            native = self._numerics == "equivalent" and self._device.type != "meta"
-            kernels = equivalent_kernels() if native else {}
-            self._preparation = Preparation(self._device, kernels)
         stateful = any(node.op in ("state.read", "state.write") for node in entry.graph.walk())
-        graph = self._preparation.graph(entry.graph)
         prepared = self._prepared[key] = PreparedEntry(entry, graph, self._preparation, stateful)
         return prepared
 

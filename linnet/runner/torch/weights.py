@@ -13,11 +13,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from linnet.language.program.core import TensorSpec
 from linnet.language.program.manifest import Manifest, ManifestEntry
 from linnet.language.program.types import FLOATS, SAFETENSORS
 from linnet.language.words import counted
-from linnet.runner.errors import WeightsError
-from linnet.runner.torch.dtypes import NAMES, NATIVE, integer_range
+from linnet.runner.errors import SizeError, WeightsError
+from linnet.runner.torch.dtypes import NAMES, NATIVE, integer_range, is_too_large
 
 # E4M3 has two NaN bytes; everything else is a number.
 E4M3_NAN = (0x7F, 0xFF)
@@ -158,7 +159,11 @@ def check_tensors(manifest: Manifest, tensors: Mapping[str, Tensor]) -> None:
 
 
 def empty_weights(entries: Iterable[ManifestEntry], device: torch.device) -> dict[str, Tensor]:
-    """Uninitialised tensors; on the meta device, shapes without memory."""
+    """Uninitialised tensors; on the meta device, shapes without memory. Raises WeightsError for a size past 63 bits."""
+    entries = list(entries)
+    large = [e for e in entries if is_too_large(TensorSpec(e.shape, e.dtype))]
+    if large:
+        raise WeightsError(str(SizeError(f"{e.path} {TensorSpec(e.shape, e.dtype)}")) for e in large)
     return {e.path: torch.empty(e.shape, dtype=NATIVE[e.dtype], device=device) for e in entries}
 
 

@@ -5,6 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH_FLAGS ?=
 WORKERS ?= 2
 BIN := .venv/bin
+RUNS := .venv/.runs
 READY := .venv/.ready
 
 ifeq ($(CI),true)
@@ -21,17 +22,24 @@ help:
 	@echo "make bench   print timings;  make system   Chromium and Java, where apt can install them"
 	@echo "make clean   remove what the others made"
 
-$(READY): pyproject.toml constraints.txt
+# What the demo needs; the tools of development come on top of it.
+$(RUNS): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed: install it, or run make PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	@echo "Installing into .venv, which takes a few minutes"
 	$(BIN)/python -m pip install --quiet -c constraints.txt $(TORCH_FLAGS) torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch]'
 	@# pip compiles what it installs, but not an editable install.
 	$(BIN)/python -m compileall -q linnet
 	@touch $@
 
-demo: $(READY)
+$(READY): $(RUNS)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(RUNS)
 	$(BIN)/nest demo --nests nests -o build/demo
+	@echo "To use nest and linnet in this shell: . .venv/bin/activate"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -520,7 +520,9 @@ def test_weights_that_no_tensor_can_be(bind_source: Callable[..., BoundProgram])
 
 def test_too_little_memory_is_a_sentence(model: Model) -> None:
     """More than a processor can address, so no machine has it."""
-    with pytest.raises(AllocationError, match=r"entry steps: a tensor of .* bytes does not fit in memory: take smaller"):
+    with pytest.raises(
+        AllocationError, match=r"entry steps: a tensor of .* bytes does not fit in memory: take smaller"
+    ):
         model.run_entry("steps", generics={"N": 2**58})
 
 

@@ -37,6 +37,14 @@ class LazyGroup(click.Group):
             return None
         return cast(click.Command, importlib.import_module(self.modules[cmd_name]).command)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of the output has gone, as `head` does: nothing is wrong then, and click would say 1.
+            _close_pipe()
+            return FINE
+
 
 def run(group: click.Group) -> NoReturn:
     """Run a command line and exit: 0 fine, 1 problems found, 2 wrong usage, 3 could not be done.
@@ -47,6 +55,10 @@ def run(group: click.Group) -> NoReturn:
     # a check's time and finds none. At the end, looking through torch's modules would take half a second.
     gc.set_threshold(200_000, 50, 100)
     code = exit_code(group)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_pipe()
     gc.freeze()
     sys.exit(code)
 
@@ -70,6 +82,11 @@ def exit_code(group: click.Group) -> int:
         click.echo(click.style("Error: ", fg="red") + wording.text, err=True, color=colour)
         return wording.code
     return done if isinstance(done, int) else FINE
+
+
+def _close_pipe() -> None:
+    # Python would write what is left in its buffer when it ends, and complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _silence_downloads() -> None:

@@ -75,6 +75,8 @@ def source_files(paths: tuple[Path, ...]) -> list[Path]:
     for path in paths:
         if not path.is_dir() and not path.is_file():
             raise click.UsageError(f"{path} is not a plain file; name a file, or a folder that has some.")
+        if path.is_file() and path.suffix != ".linnet":
+            raise click.UsageError(f"{path} is not a .linnet file; name one, or a folder that has some.")
         found = sorted(path.rglob("*.linnet")) if path.is_dir() else [path]
         inside = [file for file in found if file.is_file()]
         if not inside:

@@ -54,13 +54,20 @@ def command(
     Example: nest check --no-hub nests/qwen3-8b-fp8
     """
     from linnet import nest
+    from linnet.registry.errors import RegistryError
+    from linnet.registry.report import CheckReport, make_section
 
     if weights is not None and len(packages) > 1:
         raise click.UsageError("--weights belongs to one package: name one PATH, or check the others without it.")
-    reports = [
-        nest.check(name, hub=not no_hub, smoke=smoke, weights=weights, strict=strict)
-        for name in progress("checking", quiet=quiet)(packages)
-    ]
+    reports: list[CheckReport] = []
+    for name in progress("checking", quiet=quiet)(packages):
+        try:
+            reports.append(nest.check(name, hub=not no_hub, smoke=smoke, weights=weights, strict=strict))
+        except RegistryError as error:
+            # Alone it is the command's own error; among others it is one report, and they are checked.
+            if len(packages) == 1 and not as_json:
+                raise
+            reports.append(CheckReport(name, "", (make_section("package", "no package", error.problems),)))
     if as_json:
         click.echo(json.dumps([report.to_dict() for report in reports], indent=1, ensure_ascii=False))
     else:

@@ -16,7 +16,7 @@ from linnet.cli.output import table
 @nests_option
 @json_option
 def command(nests: Path | None, as_json: bool) -> int:
-    """List packages: their names, families, licences and summaries.
+    """List packages, one a line: name, family, licence and title.
 
     Example: nest list
     """

@@ -18,7 +18,8 @@ WIDTH = 88
 @click.argument("package", metavar="NAME")
 @json_option
 def command(package: str, as_json: bool) -> int:
-    """Show a package: its card, parameters, entries and files.
+    """Show a package: its title and summary, then name, version, count of parameters, family, licence, tags,
+    generics, the signatures of its entries, where its weights are, and its files with their sizes.
 
     NAME is a package's folder, org/name on the Hub, or the name of a package that ships with this distribution.
 
@@ -47,20 +48,22 @@ def command(package: str, as_json: bool) -> int:
 
 def _facts(record: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """What is shown: labels, each with its values, one below the other."""
+    from linnet.language.words import counted
     from linnet.registry.package import human_size
     from linnet.registry.parameters import human_count
 
+    tensors = {item["tensor"] for item in record["parameters"] if item["present"]}
     model, weights = record["card"]["model"], record["weights"]
     place = f"{weights['repo']} at {weights['revision']}" if weights["repo"] else "beside the card"
     return [
         ("name", [record["name"]]),
         ("version", [record["version"] or "none"]),
-        ("parameters", [human_count(record["parameter_count"])]),
+        ("parameters", [f"{human_count(record['parameter_count'])} in {counted(len(tensors), 'tensor')}"]),
         ("family", [model["family"]]),
         ("licence", [model["license"]]),
         ("tags", [", ".join(model.get("tags", []))]),
         ("generics", [", ".join(f"{name} = {value}" for name, value in record["generics"].items())]),
-        ("entries", [", ".join(entry["name"] for entry in record["entries"])]),
+        ("entries", [entry["signature"] for entry in record["entries"]]),
         ("weights", [place, *weights["files"]]),
         ("files", [f"{file['path']}, {human_size(file['size'])}" for file in record["files"]]),
     ]

@@ -71,7 +71,7 @@ def _mismatch(entry: ManifestEntry, info: TensorInfo) -> Problem | None:
             "weights.shape",
             entry.path,
             f"The shapes of {entry.path} differ: the source declares {declared}, but {tensor}.",
-            "Correct the card's generics, the binding or the source.",
+            _shape_help(entry, info),
         )
     if SAFETENSORS.get(info.dtype) != entry.dtype:
         return Problem(
@@ -81,6 +81,12 @@ def _mismatch(entry: ManifestEntry, info: TensorInfo) -> Problem | None:
             "Correct the card's dtype generics or the source: no dtype is converted while binding.",
         )
     return None
+
+
+def _shape_help(entry: ManifestEntry, info: TensorInfo) -> str:
+    if len(info.shape) == 2 and entry.shape == info.shape[::-1]:
+        return "It looks transposed: bindings do not transpose, so store it as declared or declare it as stored."
+    return "Correct the card's generics (or generics=), the binding or the source."
 
 
 def _missing(entry: ManifestEntry, name: str, table: TensorTable, loose: Iterable[str]) -> Problem:

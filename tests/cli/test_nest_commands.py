@@ -216,3 +216,25 @@ def test_version_and_help(run: Run) -> None:
     assert run("nest", "--version").stdout.startswith("nest, version ")
     assert "Exit codes" in run("nest", "--help").stdout
     assert run("nest", "chek", "x").returncode == 2
+
+
+def test_an_unknown_name_among_others_is_one_report(run: Run, tiny: Path) -> None:
+    done = run("nest", "check", "--no-hub", "--smoke", "none", "tinny-zzz", tiny)
+    assert done.returncode == 1
+    assert "error   package  no package" in done.stdout
+    assert "ok      card " in done.stdout
+    both = json.loads(run("nest", "check", "--no-hub", "--smoke", "none", "--json", "tinny-zzz", tiny).stdout)
+    assert [report["ok"] for report in both] == [False, True]
+
+
+def test_show_prints_the_signatures_of_entries(run: Run, tiny: Path) -> None:
+    done = run("nest", "show", tiny)
+    assert "pub entry forward<B: Dim>(x: Tensor[B, In; T]) -> Tensor[B, In; T]" in done.stdout
+    assert "28 in 3 tensors" in done.stdout
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(run: Run, tiny: Path) -> None:
+    leave = "import os\nr, w = os.pipe()\nos.close(r)\nos.dup2(w, 1)\n"
+    for words in (["list"], ["show", "qwen3-8b"]):
+        done = run("nest", *words, before=leave)
+        assert (done.returncode, done.stderr) == (0, "")

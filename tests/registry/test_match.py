@@ -69,7 +69,7 @@ def test_shapes_and_dtypes_that_differ_are_both_shown() -> None:
     )
     assert [str(problem) for problem in found.problems] == [
         'a: The shapes of a differ: the source declares f32 [2, 3], but the tensor "a" in m.safetensors is F32 [3, 2]. '
-        "Correct the card's generics, the binding or the source.",
+        "It looks transposed: bindings do not transpose, so store it as declared or declare it as stored.",
         'b: The dtypes of b differ: the source declares bf16 [4], but the tensor "b" in m.safetensors '
         "is F32 [4]. Correct "
         "the card's dtype generics or the source: no dtype is converted while binding.",
@@ -77,7 +77,7 @@ def test_shapes_and_dtypes_that_differ_are_both_shown() -> None:
         "Correct the card's dtype generics or the source: no dtype is converted while binding.",
         'd: The shapes of d differ: the source declares f32 [0], but the tensor "d" in m.safetensors is '
         "F32 []. Correct "
-        "the card's generics, the binding or the source.",
+        "the card's generics (or generics=), the binding or the source.",
     ]
     assert found.tensors == {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import importlib
 import os
@@ -36,6 +37,16 @@ class LazyGroup(click.Group):
         if cmd_name not in self.modules:
             return None
         return cast(click.Command, importlib.import_module(self.modules[cmd_name]).command)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.modules and not name.startswith("-"):
+            close = difflib.get_close_matches(name, self.modules, n=1)
+            help = f"Did you mean {close[0]}?" if close else f"Commands are {', '.join(self.modules)}."
+            raise click.UsageError(f"There is no command {name!r}. {help}", ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

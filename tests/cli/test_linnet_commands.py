@@ -158,3 +158,9 @@ def test_check_has_one_json(run: Run, tiny: Path) -> None:
     done = run("linnet", "check", "--format", "sarif", "--json", tiny)
     assert done.returncode == 2
     assert "--json and --format sarif exclude each other" in done.stderr
+
+
+def test_check_takes_linnet_files_only(run: Run, tiny: Path) -> None:
+    done = run("linnet", "check", tiny / "nest.toml")
+    assert done.returncode == 2
+    assert "nest.toml is not a .linnet file; name one" in done.stderr

@@ -342,3 +342,14 @@ def test_packages_that_ship_are_found_by_name() -> None:
 def test_weights_that_are_not_there_are_named(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(PackageError, match=r"There is no file or folder .*nope\.safetensors to take weights from\."):
         nest.load(tiny, weights=tmp_path / "nope.safetensors")
+
+
+def test_inputs_by_name_are_for_run_entry(tiny: Path) -> None:
+    model = nest.load(tiny, device="cpu")
+    x = torch.ones(1, 3)
+    for named in ({"x": x}, {"generics": {"B": 1}}):
+        with pytest.raises(
+            InputError, match=r"cannot be given by name here: use model\.run_entry\('forward', \.\.\.\)"
+        ):
+            model(**named)
+    assert torch.equal(model.run_entry("forward", {"x": x}), model(x))

@@ -215,7 +215,9 @@ def test_colour_only_on_a_terminal_and_never_with_no_color(run: Run, tiny: Path)
 def test_version_and_help(run: Run) -> None:
     assert run("nest", "--version").stdout.startswith("nest, version ")
     assert "Exit codes" in run("nest", "--help").stdout
-    assert run("nest", "chek", "x").returncode == 2
+    done = run("nest", "chek", "x")
+    assert done.returncode == 2
+    assert "There is no command 'chek'. Did you mean check?" in done.stderr
 
 
 def test_an_unknown_name_among_others_is_one_report(run: Run, tiny: Path) -> None:

@@ -432,7 +432,7 @@ def test_a_position_beyond_the_cache(bound: BoundProgram, numerics: str) -> None
 
 BAD: list[tuple[str, Any, str]] = [
     ("forward", [], "the input 'tokens' is missing"),
-    ("forward", [[1], [2]], "2 inputs are given where 1 are taken"),
+    ("forward", [[1], [2]], "2 inputs given where the entry takes 1"),
     ("forward", torch.tensor([1]), "the inputs are a list, or a mapping by name, and not a Tensor"),
     ("forward", {"token": [1]}, "no input is called 'token'"),
     ("forward", [[[1, 2]]], "tokens must have shape [B], but has [1, 2]"),

@@ -24,6 +24,7 @@ from linnet.language.program.types import (
     Type,
     value_text,
 )
+from linnet.language.words import counted
 from linnet.runner.errors import InputError
 from linnet.runner.torch.dtypes import BITS, CARRIED, NAMES, integer_range, scalar, to_carried
 
@@ -114,7 +115,7 @@ def _arranged(function: CheckedFunction, values: Any) -> Iterator[tuple[str, Typ
         raise _RefusedError(f"the inputs are a list, or a mapping by name, and not a {type(values).__name__}")
     else:
         if len(values) > len(names):
-            raise _RefusedError(f"{len(values)} inputs are given where {len(names)} are taken")
+            raise _RefusedError(f"{counted(len(values), 'input')} given where the entry takes {len(names) or 'none'}")
         given = dict(zip(names, values, strict=False))
     for parameter, default in zip(function.parameters, function.defaults, strict=True):
         if parameter.name not in given:

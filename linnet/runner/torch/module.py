@@ -176,10 +176,13 @@ class Model(BlockModule):
 
     # Running
 
-    def forward(self, *inputs: Any) -> Any:
-        """Run the card's entry."""
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Run the card's entry. Raises InputError for inputs by name, which `run_entry` takes, as it does generics."""
         if self._entry is None:
             raise UnknownEntryError(None, self._functions)
+        if named:
+            problem = f"{', '.join(named)} cannot be given by name here: use model.run_entry({self._entry!r}, ...)"
+            raise InputError(problem, self.entries.get(self._entry, self._entry))
         return self.run_entry(self._entry, inputs)
 
     def run_entry(

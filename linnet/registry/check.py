@@ -249,7 +249,11 @@ def _check_bindings(run: _Check) -> None:
         return
     required = len(run.bound.manifest.required())
     optional = len(run.bound.manifest.entries) - required
-    run.add("bindings", f"{counted(required, 'required parameter')}, {optional} optional")
+    warnings = []
+    if run.card.weights.bindings is None and (run.package.folder / "bindings.json").is_file():
+        message, help = "The card does not name bindings.json, which is not read.", "Name it there, or remove it."
+        warnings.append(Problem("bindings.unnamed", "weights.bindings", message, help))
+    run.add("bindings", f"{counted(required, 'required parameter')}, {optional} optional", warnings=warnings)
 
 
 def _check_weights(run: _Check, hub: bool, weights: Path | None) -> None:

@@ -378,3 +378,10 @@ def test_the_cards_own_count(make_package: MakePackage) -> None:
         "it to be counted."
     ]
     assert check_package(make_package(card=card.replace("17", "16")), strict=True).ok
+
+
+def test_bindings_that_the_card_does_not_name(make_package: MakePackage) -> None:
+    package = make_package(card=CARD.replace('bindings = "bindings.json"\n', ""), tensors=[("weight", "F32", (4, 4))])
+    section = check_package(package).section("bindings")
+    assert section.status == "warning"
+    assert [finding.kind for finding in section.findings] == ["bindings.unnamed"]

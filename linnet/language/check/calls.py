@@ -10,7 +10,7 @@ from linnet.language.check import prelude
 from linnet.language.check.context import PRELUDE, CheckFailedError, ConstDecl, Context
 from linnet.language.check.dims import Dim
 from linnet.language.check.literals import coerce, is_flex
-from linnet.language.check.members import block_mapping, not_member_help, path_item
+from linnet.language.check.members import block_mapping, no_such_part, path_item
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.references import Part, PreludeFunction
 from linnet.language.check.substitute import (
@@ -126,12 +126,7 @@ def _call(ctx: Context, node: tree.CallExpr) -> Typed:
 def _member_call(ctx: Context, node: tree.CallExpr, callee: tree.MemberExpr) -> Typed:
     object = ctx.expr(callee.object)
     if not isinstance(object.type, BlockType):
-        ctx.fail(
-            "E2107",
-            f"{describe(object.type)} has no method `{callee.name.text}`",
-            callee.name.span,
-            help=not_member_help(object.type),
-        )
+        no_such_part(ctx, object, callee.name, "method")
     block = object.type.block
     ctx.checker.ensure_members(block)
     method = block.methods.get(callee.name.text)

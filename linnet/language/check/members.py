@@ -10,11 +10,13 @@ from linnet.language.check.modules import LoadedModule
 from linnet.language.check.references import Part
 from linnet.language.check.substitute import substitute
 from linnet.language.check.type_nodes import describe
+from linnet.language.diagnostics import Note
 from linnet.language.program.checked import (
     CheckedBlock,
     CheckedFunction,
     EnumValue,
     FieldValue,
+    Local,
     SelfBlock,
     StateValue,
     SubBlock,
@@ -98,11 +100,23 @@ def member(ctx: Context, node: tree.MemberExpr) -> Typed:
             node.name.span,
             help=f"did you mean `{near[0]}`?" if near else f"its fields are {', '.join(fields)}",
         )
-    help = not_member_help(value.type)
-    ctx.fail("E2107", f"{describe(value.type)} has no member `{node.name.text}`", node.name.span, help=help)
+    no_such_part(ctx, value, node.name, "member")
 
 
-def not_member_help(type: Type) -> str | None:
+def no_such_part(ctx: Context, value: Typed, name: tree.Name, what: str) -> NoReturn:
+    """Say that a value has no member or method of that name, and what stands in the way (E2107)."""
+    notes: list[Note | str] = []
+    help = _way_inside(value.type)
+    hidden = ctx.block.members.get(value.var.name) if ctx.block is not None and isinstance(value, Local) else None
+    if hidden is not None:
+        notes = [
+            Note(f"the member `{hidden.name}: {hidden.type}` has that name too, and the local hides it", hidden.span)
+        ]
+        help = "rename one of them"
+    ctx.fail("E2107", f"{describe(value.type)} has no {what} `{name.text}`", name.span, notes, help)
+
+
+def _way_inside(type: Type) -> str | None:
     """How to reach the members behind an optional or an array."""
     if isinstance(type, OptionalType):
         return "take it apart first: `match v { some(x) => .. none => .. }`"

@@ -37,7 +37,17 @@ def test_conv2d_rect_has_sizes_for_each_axis():
         x,
         weight,
     )
-    torch.testing.assert_close(found, functional.conv2d(x, weight, stride=(1, 2), padding=(1, 1)))
+    wanted = functional.conv2d(x, weight, stride=(1, 2), padding=(1, 1))
+    torch.testing.assert_close(found, wanted)
+    bias = random(3, seed=2)
+    block = run_std(
+        "use std.nn.conv::{Conv2dRect}",
+        "(x: Tensor[1, 2, 6, 9; T]) -> Tensor[1, 3, 7, 5; T] { return conv.forward(x) }",
+        x,
+        members="sub conv: Conv2dRect<2, 3, 2, 3, 1, 2, 1, 1, T>",
+        weights={"conv.weight": weight, "conv.bias": bias},
+    )
+    torch.testing.assert_close(block, wanted + bias[:, None, None])
 
 
 @pytest.mark.parametrize(("kernel", "stride", "pad"), [(3, 1, 1), (4, 2, 1), (2, 3, 0)])

@@ -13,6 +13,10 @@ import pytest
 
 from linnet.language.check import load
 from linnet.language.diagnostics import CODES, render
+from linnet.language.program.binding import bind
+from linnet.language.program.small import small_generics
+from linnet.language.program.verify import verify
+from linnet.runner.smoke import smoke
 
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 
@@ -28,6 +32,26 @@ def programs(folder: str) -> list[str]:
 def test_good(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CORPUS / "good")
     assert "\n".join(render(item) for item in load(Path(program)).diagnostics) == ""
+
+
+@pytest.mark.parametrize("program", programs("good"))
+def test_good_runs(program: str) -> None:
+    """Every entry is lowered at small generics, and has the shapes its graph says on the meta device."""
+    checked = load(CORPUS / "good" / program).program
+    assert checked is not None
+    blocks: list[str | None] = [block.name for block in checked.blocks_with_entries()]
+    roots = blocks or [None]
+    ran = 0
+    for root in roots:
+        generics = small_generics(checked.root.blocks[root], {}) if root is not None else {}
+        bound = bind(checked, root, generics)
+        for name, entry in bound.entries().items():
+            own = small_generics(entry, bound.generics)
+            verify(bound.lower(name, own).graph)
+            (outcome,) = smoke(bound, name, {}, level="meta").outcomes
+            assert outcome.ok, outcome.message
+            ran += 1
+    assert ran
 
 
 @pytest.mark.parametrize("program", programs("bad"))

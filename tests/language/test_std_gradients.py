@@ -1,4 +1,4 @@
-"""Gradients of every floating op of the standard library against torch's of a reference in f64."""
+"""Every floating op of the standard library against a reference in f64: its rounding in bf16, its gradients in f32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from std_harness import NUMERICS, random, run_std
+from std_harness import NUMERICS, assert_within_one_rounding, random, run_std
 from torch import Tensor
 from torch.nn import functional
 
@@ -312,6 +312,48 @@ def test_gradients_are_those_of_the_reference(case: Case, numerics: str) -> None
     gradients = torch.autograd.grad((found * weight).sum(), leaves)
     for gradient, truth in zip(gradients, torch.autograd.grad((wanted * weight).sum(), truths), strict=True):
         torch.testing.assert_close(gradient.double(), truth, rtol=1e-4, atol=1e-5 * max(1.0, truth.abs().max().item()))
+
+
+def narrow(x: Tensor) -> Tensor:
+    return x.bfloat16().double()
+
+
+def rounded_swiglu(x: Tensor, g: Tensor, u: Tensor, d: Tensor) -> Tensor:
+    return narrow(narrow(functional.silu(narrow(x @ g.mT))) * narrow(x @ u.mT)) @ d.mT
+
+
+def rounded_batch_norm(x: Tensor, mean: Tensor, s: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    return functional.batch_norm(x, mean, narrow(narrow(s * s) + 0.5), w, b, eps=1e-5)
+
+
+# What rounds in between, as its documentation says: the logits of a loss, each step of swiglu; for batch_norm the
+# variance that the call makes.
+STEPS: dict[str, Callable[..., Tensor]] = {
+    "swiglu": rounded_swiglu,
+    "batch_norm": rounded_batch_norm,
+    "linear_token_log_probs": lambda h, w, t: picked(narrow(h @ w.mT), t),
+    "linear_cross_entropy": lambda h, w, t, m: -(picked(narrow(h @ w.mT), t) * m).sum(),
+    "split_token_log_probs": lambda h, w, t: picked(narrow(h @ w.mT), t),
+    "split_cross_entropy": lambda h, w, t, m: -(picked(narrow(h @ w.mT), t) * m).sum(),
+}
+# test_std.py has the roundings of these.
+APART = {"rms_norm", "layer_norm", "rope", "rope_rows"}
+IN_BF16 = [case for case in CASES if case.name not in APART]
+
+
+@pytest.mark.parametrize("numerics", NUMERICS)
+@pytest.mark.parametrize("case", IN_BF16, ids=str)
+def test_results_in_bf16_are_rounded_where_documented(case: Case, numerics: str) -> None:
+    given: list[Tensor | int | float] = []
+    for seed, (name, kind) in enumerate(case.inputs.items()):
+        shape = [int(size) for size in re.findall(r"\d+(?=[,;])", kind)]
+        dtype = "f32" if "f32" in kind else "bf16"
+        given.append(case.fixed[name] if name in case.fixed else random(*shape, seed=seed, dtype=dtype))
+    parameters = ", ".join(f"{name}: {kind}" for name, kind in case.inputs.items())
+    entry = f"({parameters}) -> {case.result} {{ return {case.call} }}"
+    found = run_std(f"use std.{case.module}::{{{case.name}}}", entry, *given, dtype="bf16", numerics=numerics)
+    wide = [v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in given]
+    assert_within_one_rounding(found, STEPS.get(case.name, case.reference)(*wide))
 
 
 def test_every_floating_op_has_its_gradients_tested(root: Path) -> None:

@@ -46,7 +46,8 @@ def run_std(
     """What `entry` (a signature and body: `(x: Tensor[N; T]) -> f32 { return .. }`) gives for `inputs`.
 
     `T` is the block's dtype generic; `uses` are the program's imports; `generics` are the entry's own that its inputs
-    do not determine; `members` and `weights` give the block parameters. `trainable` keeps gradients. Programs are cached by their source.
+    do not determine; `members` and `weights` give the block parameters. `trainable` keeps gradients.
+    Programs are cached by their source.
     """
     bound = _program(uses, entry, dtype, members, tuple((block_generics or {}).items()))
     model = load_model(bound, dict(weights or {}), entry="run", numerics=numerics, trainable=trainable)

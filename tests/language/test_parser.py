@@ -632,6 +632,14 @@ WORDS = [
 ]
 
 
+def test_indentation_means_nothing_where_the_braces_match() -> None:
+    text = "  block B {\nparam x: f32\n  entry f() -> f32 {\nlet y = x\nreturn y\n}\n }\n fn g() -> f32 {\nreturn 1\n}"
+    block, function = good(text).items
+    assert isinstance(block, tree.BlockItem)
+    assert isinstance(function, tree.FunctionItem)
+    assert (len(block.members), len(block.methods), len(block.methods[0].body)) == (1, 1, 2)
+
+
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from(WORDS), max_size=60))
 def test_any_tokens_give_a_module(words: list[str]) -> None:

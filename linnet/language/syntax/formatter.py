@@ -12,9 +12,8 @@ from linnet.language.syntax.compare import same_tree
 from linnet.language.syntax.doc import layout
 from linnet.language.syntax.formatter_cursor import comment_lines
 from linnet.language.syntax.formatter_items import ItemFormatter
-from linnet.language.syntax.lexer import Lexed, lex
-from linnet.language.syntax.parse_items import ItemParser
-from linnet.language.syntax.parser import parse
+from linnet.language.syntax.lexer import lex
+from linnet.language.syntax.parser import parse, parse_tokens
 from linnet.language.syntax.tree import Module
 
 
@@ -30,10 +29,8 @@ def format_source(source: Source, diagnostics: Diagnostics) -> str | None:
     """
     found = Diagnostics()
     lexed = lex(source, found)
-    # The parser splits tokens in its own list.
-    parser = ItemParser(source, Lexed([*lexed.tokens], lexed.comments))
-    module = parser.module()
-    found.extend(parser.faults)
+    module, faults = parse_tokens(source, lexed)
+    found.extend(faults)
     if found.has_errors:
         diagnostics.extend(found.items)
         return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from linnet.language.source import Span
+from linnet.language.source import Source, Span
 from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS
-from linnet.language.syntax.lexer import Token
+from linnet.language.syntax.lexer import Lexed, Token
 from linnet.language.syntax.parse_types import TypeParser
 from linnet.language.syntax.tree import (
     AssignStmt,
@@ -26,9 +26,16 @@ DECLARATIONS = ITEM_WORDS | MEMBER_WORDS
 
 
 class StatementParser(TypeParser):
-    semicolon_reported = False
-    unclosed_at = -1
-    """The token before which something ended without its `}`."""
+    """`trusts_layout`: a declaration no further right than what encloses it shows that a `}` is missing. `read_layout`
+    says whether one was found so."""
+
+    def __init__(self, source: Source, lexed: Lexed, *, trusts_layout: bool = True) -> None:
+        super().__init__(source, lexed)
+        self.trusts_layout = trusts_layout
+        self.read_layout = False
+        self.semicolon_reported = False
+        # The token before which something ended without its `}`.
+        self.unclosed_at = -1
 
     def body(self, what: str, owner: Token) -> tuple[Stmt, ...]:
         """body = "{" { statement } "}"
@@ -76,8 +83,11 @@ class StatementParser(TypeParser):
 
     def ends_unclosed(self, owner: Token) -> bool:
         """Whether a declaration begins here, no further right than `owner`: then a `}` is missing before it."""
-        declares = self.token.kind in DECLARATIONS and self.token.first
-        return declares and self.column(self.token) <= self.column(owner)
+        declares = self.trusts_layout and self.token.kind in DECLARATIONS and self.token.first
+        if not declares or self.column(self.token) > self.column(owner):
+            return False
+        self.read_layout = True
+        return True
 
     def next_statement(self, owner: Token, begun: int) -> bool:
         """Skips to where a statement may begin or the body ends; True if it ended without its `}`."""

@@ -4,6 +4,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH_FLAGS ?=
 WORKERS ?= 2
+MINUTES ?= 10
 BIN := .venv/bin
 RUNS := .venv/.runs
 READY := .venv/.ready
@@ -13,12 +14,13 @@ export LINNET_REQUIRE_CHECKPOINTS := 1
 export LINNET_REQUIRE_BROWSER := 1
 endif
 
-.PHONY: help demo test lint types tests format bench docs system clean
+.PHONY: help demo test lint types tests format bench lang-fuzz docs system clean
 
 help:
 	@echo "make demo    set up, then check the packages, build the site and run a model"
 	@echo "make test    set up, then run everything CI runs: lint, types, docs, tests"
 	@echo "make lint types docs tests   one of those alone;  make format   rewrite the code in its style"
+	@echo "make lang-fuzz   attack the language with fresh random programs for MINUTES ?= 10"
 	@echo "make bench   print timings;  make system   Chromium and Java, where apt can install them"
 	@echo "make clean   remove what the others made"
 
@@ -66,6 +68,10 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python bench/check.py
+	$(BIN)/python bench/language.py
+
+lang-fuzz: $(READY)
+	$(BIN)/python tests/language/fuzzing.py --minutes $(MINUTES)
 
 docs: $(READY)
 	$(BIN)/linnet doc --quiet

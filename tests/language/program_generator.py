@@ -69,6 +69,24 @@ where K > 0, N % K == 0 {
     return reshape(x, [K, N / K, *S])
 }
 
+fn cut<N: Dim, M: Dim, *S: Shape, T: Float>(x: Tensor[N, *S; T]) -> Tensor[M, *S; T]
+where M <= N {
+    return x[0:M, ...]
+}
+
+fn window<N: Dim, K: Dim, T: Float>(x: Tensor[N; T]) -> Tensor[(N - K) / 2 + 1; T]
+where K > 0, K <= N {
+    return x[0:N - K + 1:2]
+}
+
+block Layer<N: Dim> {
+    param weight: Tensor[N, N; f32]
+
+    fn forward<*S: Shape>(x: Tensor[*S, N; f32]) -> Tensor[*S, N; f32] {
+        return project(x, weight)
+    }
+}
+
 fn swapped<N: Dim, M: Dim>(pair: Pair<N, M>) -> Pair<M, N> {
     return Pair(first = pair.second, second = pair.first)
 }
@@ -158,8 +176,10 @@ class _Writer:
     parameters: list[Var] = field(default_factory=list)
     scope: list[Var] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    # Dimensions of which the second is known to divide the first, and those known to be positive.
+    # Pairs of which the second is known to divide the first, arrays of layers with their width, and dimensions that
+    # are known to be positive.
     divisible: list[tuple[Tree, Tree]] = field(default_factory=list)
+    layers: list[tuple[str, Tree]] = field(default_factory=list)
     positive: list[Tree] = field(default_factory=list)
     count: int = 0
 
@@ -454,6 +474,40 @@ class _Writer:
             self.lines.append(f"let pair{self.count} = swapped(Pair(first = {a.name}, second = {b.name}))")
             self.let(b.shape, "f32", f"pair{self.count}.first")
 
+    def constrained_call(self) -> None:
+        """A call whose `where` mostly follows from a clause that the entry states."""
+        x = self.floating(1)
+        n, *rest = x.shape
+        m = self.dim()
+        kind = self.rng.randrange(4)
+        if kind == 0:
+            clauses: list[Clause] = [("<=", m, n)]
+            self.let((m, *rest), x.dtype, f"cut<{tree_text(n)}, {tree_text(m)}>({x.name})")
+        elif kind == 1:
+            clauses = [(">", m, 0), ("<=", m, n)]
+            row = self.filled((n,), x.dtype)
+            shape = (("+", ("/", ("-", n, m), 2), 1),)
+            self.let(shape, x.dtype, f"window<{tree_text(n)}, {tree_text(m)}>({row.name})")
+        elif kind == 2 and len(x.shape) < MAX_RANK:
+            clauses = [(">", m, 0), ("==", ("%", n, m), 0)]
+            self.let((m, ("/", n, m), *rest), x.dtype, f"folded<{tree_text(n)}, {tree_text(m)}>({x.name})")
+        else:
+            clauses = [("==", ("%", n, 2), 0)]
+            a = self.new((("/", n, 2),), x.dtype)
+            self.lines.append(f"let ({a.name}, {a.name}_) = halves({self.filled((n,), x.dtype).name})")
+            self.scope.append(a)
+        if self.rng.random() < 0.8:
+            self.where += clauses
+
+    def layered(self) -> None:
+        if self.layers:
+            name, width = self.rng.choice(self.layers)
+            x = self.filled((*self.shape()[:2], width), "f32")
+            held = self.new(x.shape, "f32")
+            step = f"{held.name} = layer.forward({held.name})"
+            self.lines += [f"var {held.name} = {x.name}", f"static for layer in {name} {{ {step} }}"]
+            self.scope.append(held)
+
     def branch(self) -> None:
         x = self.floating()
         y = self.like(x)
@@ -513,8 +567,14 @@ class _Writer:
     # The whole
 
     def members_and_parameters(self) -> None:
-        for kind in ("param", "state", "state", "buffer", "optional"):
+        for kind in ("param", "state", "state", "buffer", "optional", "layers"):
             if self.rng.random() < 0.5:
+                continue
+            if kind == "layers":
+                width, number = self.dim(self.block_generics), self.dim(self.block_generics)
+                self.layers.append((f"m{len(self.members)}", width))
+                layer = f"[Layer<{tree_text(width)}>; {tree_text(number)}]"
+                self.members.append(f"sub m{len(self.members)}: {layer}")
                 continue
             var = Var(f"m{len(self.members)}", self.shape(self.block_generics), self.rng.choice(FLOATS))
             if kind == "optional":
@@ -537,7 +597,7 @@ class _Writer:
         steps: list[Callable[[], None]] = [
             self.elementwise, self.broadcasted, self.broadcast_to, self.reshape, self.reshape, self.permute,
             self.sliced, self.sliced, self.concat, self.cumsum, self.index_notation, self.index_notation, self.call,
-            self.call, self.branch, self.loop, self.state,
+            self.call, self.constrained_call, self.layered, self.branch, self.loop, self.state,
         ]  # fmt: skip
         for _ in range(self.rng.randint(2, 10)):
             self.rng.choice(steps)()

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from fuzzing import fuzzed
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.language.diagnostics import Diagnostics
@@ -498,7 +499,7 @@ def programs(draw: st.DrawFn) -> list[str]:
 
 
 @given(programs())
-@settings(max_examples=150, deadline=None)
+@fuzzed(150)
 def test_generated_programs_say_the_same(pieces: list[str]) -> None:
     formatted("".join(pieces))
 
@@ -520,7 +521,7 @@ def damaged(draw: st.DrawFn) -> str:
 
 
 @given(damaged())
-@settings(max_examples=100, deadline=None)
+@fuzzed(100)
 def test_damaged_sources_say_the_same_or_are_left_alone(text: str) -> None:
     diagnostics = Diagnostics()
     if format_source(Source("test.linnet", text), diagnostics) is None:

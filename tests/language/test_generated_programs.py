@@ -1,11 +1,10 @@
 """Generated programs: what the checker accepts runs with the shapes that its types promise, whatever the generics.
 
-`LINNET_FUZZ_EXAMPLES` scales the number of programs, as for the prover (its default of 400 stands for 160 programs).
+`fuzzing.py` says how to try more of them.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +12,8 @@ from random import Random
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from fuzzing import fuzzed
+from hypothesis import given
 from hypothesis import strategies as st
 from program_generator import Program, random_program
 
@@ -29,7 +29,6 @@ from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.interpreter import Frame, Preparation
 from linnet.runner.torch.weights import empty_weights, random_weights
 
-PROGRAMS = max(1, int(os.environ.get("LINNET_FUZZ_EXAMPLES", "400")) * 2 // 5)
 # Assignments that each accepted program runs at.
 ASSIGNMENTS = 3
 # Elements of the largest tensor that the CPU computes with.
@@ -107,9 +106,7 @@ def attack(rng: Random) -> str:
 
 
 @given(st.integers(0, 2**64 - 1))
-@settings(
-    max_examples=PROGRAMS, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+@fuzzed(600)
 def test_accepted_programs_run_as_their_types_promise(seed: int) -> None:
     attack(Random(seed))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fuzzing import fuzzed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -173,6 +174,7 @@ def test_bytes_that_are_not_utf8_are_reported_at_the_first(tmp_path: Path) -> No
 @given(
     st.text(st.sampled_from("ab_19.eE+-x\"\\'/*\n\r\t <>=&|:;#@é\0\ufeff\udce9“"), max_size=60) | st.text(max_size=60)
 )
+@fuzzed(100)
 def test_tokens_and_comments_tile_any_text(text: str) -> None:
     """Tokens and comments do not overlap, and only white space and reported characters lie between them."""
     found, reported = lexed(text)

@@ -7,7 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from fuzzing import fuzzed
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.language.diagnostics import Diagnostic, Diagnostics
@@ -640,7 +641,7 @@ def test_indentation_means_nothing_where_the_braces_match() -> None:
     assert (len(block.members), len(block.methods), len(block.methods[0].body)) == (1, 1, 2)
 
 
-@settings(max_examples=200)
+@fuzzed(200)
 @given(st.lists(st.sampled_from(WORDS), max_size=60))
 def test_any_tokens_give_a_module(words: list[str]) -> None:
     module, reported = read("module a\n" + " ".join(words))
@@ -649,7 +650,7 @@ def test_any_tokens_give_a_module(words: list[str]) -> None:
         assert 0 <= item.span.start <= item.span.end <= len(module.source.text)
 
 
-@settings(max_examples=100)
+@fuzzed(100)
 @given(st.text(max_size=80))
 def test_any_text_gives_a_module(text: str) -> None:
     assert isinstance(read(text)[0], tree.Module)
@@ -659,7 +660,7 @@ SAMPLE = Source("sample", (STD / "nn" / "norm.linnet").read_text(encoding="utf-8
 TOKENS = lex(SAMPLE, Diagnostics()).tokens[:-1]
 
 
-@settings(max_examples=200)
+@fuzzed(200)
 @given(st.integers(0, len(TOKENS) - 1), st.sampled_from(["", *WORDS]))
 def test_one_wrong_token_gives_few_reports(index: int, word: str) -> None:
     """A token left out or put in the place of another in a correct file: never a crash, never a cascade."""

@@ -1,24 +1,23 @@
 """What the prover accepts is true: random facts and goals, checked on every small assignment.
 
-`LINNET_FUZZ_EXAMPLES` scales the number of examples (default 400 sets of facts, each with several goals).
+`fuzzing.py` says how many sets of facts, each with several goals, and how to try more.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from fuzzing import fuzzed
+from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.language.check.dims import COMPARISONS, Clause, Dim, DimError
 from linnet.language.check.prover import Facts
 
-EXAMPLES = int(os.environ.get("LINNET_FUZZ_EXAMPLES", "400"))
 SYMBOLS = ("A", "B", "C")
 BOX = [dict(zip(SYMBOLS, values, strict=True)) for values in product(range(6), repeat=len(SYMBOLS))]
 GOALS = 12
@@ -26,14 +25,6 @@ GOALS = 12
 SIMPLE_KINDS = 9
 # An expression as written: a name, a number or an operator with two operands.
 Tree = str | int | tuple[str, "Tree", "Tree"]
-
-bounded = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def random_tree(rng: Random, depth: int) -> Tree:
@@ -195,7 +186,7 @@ def counterexample(facts: list[Clause], goal: Clause, satisfying: list[dict[str,
 
 
 @given(st.randoms(note_method_calls=False, use_true_random=False))
-@bounded
+@fuzzed(400)
 def test_accepted_goals_hold_in_the_whole_box(rng: Random) -> None:
     facts, goals = random_case(rng)
     known = Facts(facts)
@@ -206,7 +197,7 @@ def test_accepted_goals_hold_in_the_whole_box(rng: Random) -> None:
 
 
 @given(st.randoms(note_method_calls=False, use_true_random=False))
-@bounded
+@fuzzed(400)
 def test_extended_facts_are_as_sound(rng: Random) -> None:
     facts, goals = random_case(rng)
     known = Facts(facts[:1])
@@ -233,7 +224,7 @@ def test_many_generated_goals_are_accepted() -> None:
 
 
 @given(st.randoms(note_method_calls=False, use_true_random=False))
-@bounded
+@fuzzed(400)
 def test_dims_agree_with_direct_arithmetic(rng: Random) -> None:
     tree = random_tree(rng, 4)
     try:
@@ -251,7 +242,7 @@ def test_dims_agree_with_direct_arithmetic(rng: Random) -> None:
 
 
 @given(st.randoms(note_method_calls=False, use_true_random=False))
-@bounded
+@fuzzed(400)
 def test_text_reads_back_as_the_same_dim(rng: Random) -> None:
     try:
         dim = tree_dim(random_tree(rng, 4))

@@ -20,6 +20,8 @@ from linnet.language.syntax.parser import parse
 
 STD_ROOT = Path(__file__).resolve().parents[2] / "std"
 MANIFEST = "linnet.toml"
+# Trees without faults, by resolved path. Nothing changes a tree once it is parsed, so every check may share it.
+_STD_TREES: dict[Path, tree.Module] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Loader:
             return self.modules[path]
         text = self.overlay.get(path)
         source = Source(shown, text) if text is not None else read_source(path, shown)
-        parsed = parse(source, self.diagnostics)
+        parsed = self._parsed_std(path, source) if package is self.std else parse(source, self.diagnostics)
         module = LoadedModule(key, package, parsed)
         self.modules[path] = module
         self.active.append(path)
@@ -124,6 +126,18 @@ class Loader:
             self._import(module, use)
         self.active.pop()
         return module
+
+    def _parsed_std(self, path: Path, source: Source) -> tree.Module:
+        """The tree of a module of the standard library, the same for as long as its text is."""
+        known = _STD_TREES.get(path)
+        if known is not None and (known.source.name, known.source.text) == (source.name, source.text):
+            return known
+        found = Diagnostics()
+        parsed = parse(source, found)
+        self.diagnostics.extend(found.items)
+        if not found.items:
+            _STD_TREES[path] = parsed
+        return parsed
 
     def _import(self, module: LoadedModule, use: tree.UseDecl) -> None:
         """Resolve one `use`: its path names a module."""

@@ -113,8 +113,11 @@ class Diagnostics:
 
     _items: dict[tuple[str, int, int, str, str], Diagnostic] = field(default_factory=dict)
 
+    _has_errors: bool = False
+
     def add(self, diagnostic: Diagnostic) -> None:
         self._items.setdefault(diagnostic.sort_key, diagnostic)
+        self._has_errors = self._has_errors or diagnostic.severity == "error"
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         for diagnostic in diagnostics:
@@ -137,7 +140,7 @@ class Diagnostics:
 
     @property
     def has_errors(self) -> bool:
-        return any(item.severity == "error" for item in self._items.values())
+        return self._has_errors
 
 
 # Showing them

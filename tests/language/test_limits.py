@@ -114,3 +114,20 @@ def test_a_count_of_layers_that_is_surely_mistyped(tmp_path: Path) -> None:
         bind(program, None, {"N": 10**12})
     with pytest.raises(LowerError, match="more than 65,536 turns of `static for`"):
         bind(program, None, {"N": 1}).lower("count", {"Steps": 10**9})
+
+
+def test_ten_thousand_generics_and_as_many_clauses(tmp_path: Path) -> None:
+    names = [f"N{i}" for i in range(10_000)]
+    generics = ", ".join(f"{name}: Dim" for name in names)
+    parameters = ", ".join(f"x{name}: Tensor[{name}; f32]" for name in names)
+    clauses = ", ".join(f"{name} > 0" for name in names)
+    text = f"fn f<{generics}>({parameters}) -> f32\nwhere {clauses} {{\n    return 1.0\n}}\n"
+    assert check(tmp_path, text).diagnostics == []
+
+
+def test_the_first_of_thousands_of_unknown_names_have_suggestions(tmp_path: Path) -> None:
+    lets = "".join(f"    let width{i} = widht{i} + x\n" for i in range(2_000))
+    result = check(tmp_path, f"fn f(x: f32) -> f32 {{\n{lets}    return x\n}}\n")
+    assert [item.code for item in result.diagnostics] == ["E1201"] * 2_000
+    assert result.diagnostics[1].help == "did you mean `width0`?"
+    assert result.diagnostics[-1].help is None

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from linnet.language.check import CheckResult, load
+from linnet.language.check.modules import STD_ROOT, Loader
+from linnet.language.diagnostics import Diagnostics
 
 MANIFEST = '[package]\nname = "p"\nversion = "0.1.0"\nlanguage = "0.1"\n'
 USE_A = "module p\n\nuse crate.a::{one}\n\npub fn two() -> i32 {\n    return one()\n}\n"
@@ -110,3 +112,21 @@ def test_the_seed_checks_without_a_word(seed: Path) -> None:
     result = load(seed / "qwen3-8b-fp8" / "src" / "lib.linnet")
     assert result.ok
     assert codes(result) == []
+
+
+def test_a_module_of_the_standard_library_that_changes_is_read_again(tmp_path: Path) -> None:
+    root = package(tmp_path / "p", {"lib.linnet": "module p\n\nuse std.linalg::{dot}\n\npub const ONE = 1\n"})
+    path = (STD_ROOT / "linalg.linnet").resolve()
+    assert codes(load(root)) == ["W1001"]
+    assert codes(load(root, {path: path.read_text().replace("op dot", "op dots")})) == ["E1201"]
+    assert codes(load(root, {path: "module std.linalg\n\npub op ("})) == ["E1101"]
+    assert codes(load(root)) == ["W1001"]
+
+
+def test_checks_in_one_process_share_what_they_parsed_of_the_standard_library(tmp_path: Path) -> None:
+    root = package(tmp_path / "p", {"lib.linnet": "module p\n\nuse std.linalg::{dot}\n\npub const ONE = 1\n"})
+    first, second = Loader(Diagnostics()).load_root(root), Loader(Diagnostics()).load_root(root)
+    path = ("std", "linalg")
+    assert first.imports[path] is not second.imports[path]
+    assert first.imports[path].tree is second.imports[path].tree
+    assert first.tree is not second.tree

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
 from linnet.language.check.modules import LoadedModule
@@ -195,8 +194,8 @@ class Context:
             hint = f"to convert a value write `cast<{name}>(..)`"
         elif home := self.checker.std_home(name):
             hint = f"add `use {home}::{{{name}}}`"
-        elif near := get_close_matches(name, self.visible_names(what), 1):
-            hint = f"did you mean `{near[0]}`?"
+        elif near := self.checker.nearest(name, self.visible_names(what)):
+            hint = f"did you mean `{near}`?"
         self.fail("E1201", f"unknown {what} `{name}`", span, help=hint)
 
     def visible_names(self, what: str = "name") -> list[str]:

@@ -105,6 +105,7 @@ def is_constant(value: Typed) -> bool:
 
 def generics(ctx: Context, nodes: Sequence[tree.Generic]) -> None:
     """Add declared generics to the context (E1205, E1207, E1208)."""
+    defaulted = False
     for node in nodes:
         name, kind = node.name.text, node.kind.text
         if name in PRELUDE or name in DTYPES:
@@ -127,15 +128,11 @@ def generics(ctx: Context, nodes: Sequence[tree.Generic]) -> None:
         decl = GenericDecl(name, kind, None, node.name.span)
         if node.default is not None:
             decl = GenericDecl(name, kind, generic_argument(ctx, decl, node.default), node.name.span)
-        elif any(other.default is not None for other in ctx.generics.values() if other in _own(ctx, nodes)):
+            defaulted = True
+        elif defaulted:
             ctx.error("E2111", f"generic `{name}` without a default follows one with", node.name.span)
         ctx.generics[name] = decl
         ctx.checker.references.define(node.name.span, decl)
-
-
-def _own(ctx: Context, nodes: Sequence[tree.Generic]) -> list[GenericDecl]:
-    names = {node.name.text for node in nodes}
-    return [decl for name, decl in ctx.generics.items() if name in names]
 
 
 def _struct(ctx: Context, item: tree.StructItem) -> StructDecl:

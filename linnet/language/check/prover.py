@@ -28,13 +28,14 @@ class Facts:
 
     def __init__(self, clauses: Iterable[Clause] = ()) -> None:
         self.clauses: tuple[Clause, ...] = tuple(dict.fromkeys(clauses))
+        self._stated = frozenset(self.clauses)
         self._knowledge: Knowledge | None = None
         self._earlier: Knowledge | None = None
         self._proofs: dict[Clause, bool] = {}
 
     def extend(self, clauses: Iterable[Clause]) -> Facts:
         """These facts and more. Cheap: what was derived is kept, and the new ones wait until something is asked."""
-        new = [clause for clause in clauses if clause not in self.clauses]
+        new = [clause for clause in clauses if clause not in self._stated]
         if not new:
             return self
         facts = Facts((*self.clauses, *new))
@@ -46,7 +47,7 @@ class Facts:
         """Whether `goal` holds, with every divisor in it positive, for all values >= 0 that satisfy the facts."""
         known = self._proofs.get(goal)
         if known is None:
-            known = self._proofs[goal] = goal in self.clauses or self._prove(goal)
+            known = self._proofs[goal] = goal in self._stated or self._prove(goal)
         return known
 
     def equal(self, a: Dim, b: Dim) -> bool:

@@ -7,9 +7,12 @@ run reports them all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from linnet.language.diagnostics import Diagnostic, Diagnostics
 from linnet.language.source import Source
-from linnet.language.syntax.lexer import Lexed, lex
+from linnet.language.syntax.cursor import CLOSERS
+from linnet.language.syntax.lexer import Lexed, Token, lex
 from linnet.language.syntax.parse_items import ItemParser
 from linnet.language.syntax.tree import Module
 
@@ -26,11 +29,22 @@ def parse_tokens(source: Source, lexed: Lexed) -> tuple[Module, list[Diagnostic]
     their own."""
     parser = ItemParser(source, Lexed([*lexed.tokens], lexed.comments))
     module = parser.module()
-    if parser.read_layout:
-        # White space only separates tokens: what is indented in a way of its own is wrong only if its braces are.
-        # The first reading marked tokens as suspect, so it is made of new ones.
+    if parser.read_layout and _brackets_match(lexed.tokens):
+        # White space only separates tokens: indented in whatever way, nothing is unclosed here.
+        # The first reading marked tokens as suspect, so this one is of new ones.
         strict = ItemParser(source, lex(source, Diagnostics()), trusts_layout=False)
         module_of_braces = strict.module()
         if len(strict.faults) < len(parser.faults):
             return module_of_braces, strict.faults
     return module, parser.faults
+
+
+def _brackets_match(tokens: Sequence[Token]) -> bool:
+    """Whether each bracket is closed by its own kind, in order."""
+    due: list[str] = []
+    for token in tokens:
+        if token.kind in CLOSERS:
+            due.append(CLOSERS[token.kind])
+        elif token.kind in CLOSERS.values() and (not due or due.pop() != token.kind):
+            return False
+    return not due

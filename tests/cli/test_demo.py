@@ -25,7 +25,7 @@ def test_demo_does_the_whole_job(run: Run, minilm_checkpoint: Path, tmp_path: Pa
     done = run("nest", "demo", "-o", "out", LINNET_CACHE=str(minilm_checkpoint.parent))
     assert done.returncode == 0, done.stdout + done.stderr
     out = tmp_path / "here" / "out"
-    names = ["all-minilm-l6-v2", "qwen3-8b", "qwen3-8b-fp8"]
+    names = ["all-minilm-l6-v2", "gpt2", "qwen3-8b", "qwen3-8b-fp8"]
     assert [record["name"] for record in json.loads((out / "index.json").read_text())["packages"]] == names
     assert f"The pages: {(out / 'site' / 'index.html').as_uri()}\n" in done.stdout
     for name in names:

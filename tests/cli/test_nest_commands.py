@@ -181,6 +181,7 @@ def test_list_and_show(run: Run, tiny: Path) -> None:
     assert done.stdout == "tiny  mlp  Apache-2.0  Tiny\n"
     assert [package["name"] for package in json.loads(run("nest", "list", "--json").stdout)] == [
         "all-minilm-l6-v2",
+        "gpt2",
         "qwen3-8b",
         "qwen3-8b-fp8",
     ]

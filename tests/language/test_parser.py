@@ -639,7 +639,7 @@ def test_indentation_means_nothing_where_the_braces_match() -> None:
     assert isinstance(block, tree.BlockItem)
     assert isinstance(function, tree.FunctionItem)
     assert (len(block.members), len(block.methods), len(block.methods[0].body)) == (1, 1, 2)
-    assert faults("module a\n" + text.replace("= x", "= =")) == ["6: expected an expression, found `=`"]
+    assert faults("module a\n" + text.replace("= x", "= =")) == ["5: expected an expression, found `=`"]
 
 
 @fuzzed(200)

@@ -2,9 +2,10 @@
 
 Run: python bench/language.py [--limit]
 Each size is measured in a process of its own, first fresh and then again in the same process (warm, where the standard
-library is loaded already), with the process's peak memory. Lines a second that fall as the package grows are a cost
-that is not linear. The seed package, where it is at hand (`LINNET_SHARED`), is checked fresh and warm as well. With
---limit the exit code is 1 where a number is past LIMITS, on a machine that does nothing else.
+library is loaded already), with the process's peak memory. The last line of sizes says what a line of the largest costs
+beside a line of the middle one: about 1 where the cost is linear. The seed package, where it is at hand
+(`LINNET_SHARED`), is checked by a fresh `linnet check`, start-up included, and again in one process. With --limit the
+exit code is 1 where a number is past LIMITS, on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -31,8 +33,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SEED = Path(os.environ.get("LINNET_SHARED", ROOT.parent / "shared")) / "seed" / "qwen3-8b-fp8" / "src" / "lib.linnet"
 SIZES = {5: "1,000 lines", 50: "10,000 lines", 200: "40,000 lines"}
 STEPS = ("lex", "parse", "check", "format", "warm check")
-# Seconds and bytes: of the largest size, and of the seed checked again in one process.
-LIMITS = {"check": 30.0, "memory": 1e9, "warm seed": 0.25}
+RUNS = 5
+# Seconds and bytes of the largest size; what a line of it costs beside one of the middle size (4, were the cost
+# quadratic); seconds of a fresh `linnet check` of the seed, and of a check in one process after the first.
+LIMITS = {"check": 30.0, "memory": 1e9, "growth": 2.0, "linnet check": 1.0, "warm seed": 0.25}
 
 UNIT = """
 /// Two projections of `x` with a gate between them, unit {unit} of module {module}.
@@ -156,9 +160,12 @@ def measure(modules: int) -> dict[str, float]:
 
 
 def seed() -> dict[str, float]:
-    """Seconds of the seed's check in this process, first and again (the fastest of five)."""
-    fresh = seconds(lambda: check(SEED))
-    return {"fresh seed": fresh, "warm seed": min(seconds(lambda: check(SEED)) for _ in range(5))}
+    """Seconds of a fresh `linnet check` of the seed, and of a check in this process after the first: medians."""
+    command = [sys.executable, "-c", "from linnet.cli.linnet_main import main; main()", "check", str(SEED)]
+    fresh = [seconds(lambda: subprocess.run(command, check=True, capture_output=True)) for _ in range(RUNS)]
+    check(SEED)
+    warm = [seconds(lambda: check(SEED)) for _ in range(RUNS)]
+    return {"linnet check": statistics.median(fresh), "warm seed": statistics.median(warm)}
 
 
 def in_process(argument: str) -> dict[str, float]:
@@ -187,14 +194,19 @@ def main() -> int:
         return 0
     print(f"{'lines/s':14}" + "".join(f"{step:>12}" for step in STEPS) + f"{'check':>12}{'peak':>10}")
     problems: list[str] = []
+    costs: list[float] = []
     for modules, title in SIZES.items():
         found = in_process(str(modules))
         rates = "".join(f"{found['lines'] / found[step]:12,.0f}" for step in STEPS)
         print(f"{title:14}{rates}{found['check']:10.2f} s{found['memory'] / 2**20:6.0f} MiB", flush=True)
         problems += past(found)
+        costs.append(found["check"] / found["lines"])
+    growth = costs[-1] / costs[-2]
+    print(f"a line of the largest size costs {growth:.2f} of a line of the middle one to check")
+    problems += past({"growth": growth})
     if SEED.is_file():
         found = in_process("seed")
-        print(f"seed checked in one process: {found['fresh seed']:.2f} s, then {found['warm seed']:.2f} s")
+        print(f"seed: {found['linnet check']:.2f} s by a fresh linnet check, {found['warm seed']:.2f} s in one process")
         problems += past(found)
     for problem in problems:
         print(problem)

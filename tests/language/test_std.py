@@ -138,6 +138,25 @@ def test_layer_norm(numerics, dtype, with_bias):
     torch.testing.assert_close(found.double(), wide, rtol=3 * eps, atol=5 * eps)
 
 
+@both
+def test_layer_norm_block_has_an_optional_bias(numerics):
+    x, weight, bias = random(3, 6), random(6, seed=1), random(6, seed=2)
+
+    def run(weights):
+        return run_std(
+            "use std.nn.norm::{LayerNorm}",
+            "<B: Dim>(x: Tensor[B, 6; T]) -> Tensor[B, 6; T] { return norm.forward(x) }",
+            x,
+            members="sub norm: LayerNorm<6, T>",
+            weights=weights,
+            numerics=numerics,
+        )
+
+    plain = functional.layer_norm(x, (6,), weight, None, 1e-5)
+    torch.testing.assert_close(run({"norm.weight": weight}), plain)
+    torch.testing.assert_close(run({"norm.weight": weight, "norm.bias": bias}), plain + bias)
+
+
 def test_batch_norm_is_torchs():
     x, mean, weight, bias = random(2, 3, 4, 5), random(3, seed=1), random(3, seed=2), random(3, seed=3)
     variance = random(3, seed=4).square() + 0.1

@@ -47,7 +47,7 @@ class IndexRangeError(RunnerError):
     def __str__(self) -> str:
         valid = f"valid are 0 to {self.size - 1}" if self.size else "it has no elements"
         if self.op and self.op.startswith("std.nn.embedding::"):
-            problem = f"id {self.position} is outside the vocabulary of {self.size} entries"
+            problem = f"id {self.position} is outside the embedding table of {self.size} rows"
         elif self.op and self.op.startswith("std.nn.cache::"):
             problem = f"position {self.position} is outside the cache of {self.size} positions"
         else:

@@ -213,7 +213,7 @@ def test_an_index_error_names_the_innermost_op(make: GraphMaker) -> None:
     with pytest.raises(IndexRangeError) as caught:
         execute(graph, torch.zeros(4, 2), torch.tensor([4], dtype=torch.int32))
     assert str(caught.value) == (
-        "id 4 is outside the vocabulary of 4 entries (std.nn.embedding::embedding): valid are 0 to 3"
+        "id 4 is outside the embedding table of 4 rows (std.nn.embedding::embedding): valid are 0 to 3"
     )
 
 

@@ -417,7 +417,7 @@ def test_a_token_outside_the_vocabulary(bound: BoundProgram, numerics: str, toke
     with pytest.raises(IndexRangeError) as caught:
         model([0, token, 3])
     assert str(caught.value) == (
-        f"entry forward: id {token} is outside the vocabulary of 10 entries (std.nn.embedding::embedding): "
+        f"entry forward: id {token} is outside the embedding table of 10 rows (std.nn.embedding::embedding): "
         "valid are 0 to 9"
     )
 

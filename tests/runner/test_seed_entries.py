@@ -132,7 +132,7 @@ def test_tokens_and_positions_outside_are_errors_and_change_nothing(bound: Bound
     model, tokens = load(bound), draw(2, 6)
     expected = model.run_entry("prefill", [tokens, 0])
     for entry, inputs, message in (
-        ("forward", [[[0, VOCAB]]], "entry forward: id 64 is outside the vocabulary of 64 entries"),
+        ("forward", [[[0, VOCAB]]], "entry forward: id 64 is outside the embedding table of 64 rows"),
         ("decode", [tokens[:, :1], MAX_SEQ], "entry decode: position 32 is outside"),
         ("decode", [tokens[:, :1], -1], "entry decode: position -1 is outside"),
         ("prefill", [tokens, MAX_SEQ - 5], "entry prefill: position 32 is outside"),

@@ -358,8 +358,11 @@ def _smoke_section(report: CheckReport, package: Path, level: str | None, weight
         )
         for failure in outcome.failures()
     ]
+    left_out = ""
+    if level is None and source is None:
+        left_out = f" (full left out: {'no local weights' if located.remote else 'the weights have problems'})"
     seconds = sum(item.seconds for item in outcome.outcomes)
-    return make_section("smoke", f"{_passed(outcome)}, {seconds:.1f} s", problems)
+    return make_section("smoke", f"{_passed(outcome)}{left_out}, {seconds:.1f} s", problems)
 
 
 def _passed(outcome: SmokeReport) -> str:

@@ -40,7 +40,7 @@ def test_check_accepts_the_seed_against_a_hub(run: Run, seed: Path, tmp_path: Pa
     assert [words[1] for words in lines[:7]] == ["card", "readme", "files", "source", "generics", "bindings", "weights"]
     assert lines[6][2] == "8.2B parameters in 651 tensors, headers from Qwen/Qwen3-8B-FP8"
     assert lines[7][1] == "smoke"
-    assert lines[7][2].startswith("meta 1 entry, small 17 entries, ")
+    assert lines[7][2].startswith("meta 1 entry, small 17 entries (full left out: no local weights), ")
     assert len([line for line in traffic.requests if "/resolve/" in line]) == 4
     assert 0 < traffic.bytes < 300_000
 

@@ -27,10 +27,12 @@ I64_MAX = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True)
 class Target:
-    """What preparation knows: the device, and the scalars that are constants of the graph."""
+    """What preparation knows: the device, the scalars that are constants of the graph, and whether what indexes must
+    still be checked as it runs."""
 
     device: torch.device
     constants: Mapping[Value, float] = field(default_factory=dict)
+    checked: bool = True
 
 
 def primitive(node: CoreNode, target: Target) -> Operation:
@@ -236,13 +238,16 @@ def _cumsum(node: CoreNode, target: Target) -> Operation:
     return lambda x: torch.cumsum(x, axis, dtype=dtype)
 
 
-def check_positions(index: Tensor, size: int, label: str, op: str | None = None) -> None:
-    """Raise IndexRangeError unless every element of `index` is in 0 .. size - 1. Meta tensors hold nothing to check."""
-    if index.is_meta or not index.numel():
+def check_positions(index: Tensor, size: int, label: str, op: str | None = None, span: int = 1) -> None:
+    """Raise IndexRangeError unless each element of `index`, and the `span - 1` positions after it, is in 0 .. size - 1.
+
+    Meta tensors hold nothing to check.
+    """
+    if index.is_meta or not index.numel() or not span:
         return
-    least, greatest = torch.stack(torch.aminmax(index)).tolist()
-    if least < 0 or greatest >= size:
-        raise IndexRangeError(label, least if least < 0 else greatest, size, op)
+    least, greatest = (int(index),) * 2 if index.numel() == 1 else torch.stack(torch.aminmax(index)).tolist()
+    if least < 0 or greatest + span > size:
+        raise IndexRangeError(label, least if least < 0 else greatest + span - 1, size, op)
 
 
 def _gather(node: CoreNode, target: Target) -> Operation:
@@ -255,7 +260,8 @@ def _gather(node: CoreNode, target: Target) -> Operation:
 
     def position(index: Tensor, size: int) -> Tensor:
         index = _widen(index, unsigned) if unsigned in ("u16", "u32") else index
-        check_positions(index, size, label)
+        if target.checked:
+            check_positions(index, size, label)
         return index if index.dtype in (torch.int32, torch.int64) else index.to(torch.int64)
 
     if len(axes) == 1:

@@ -3,6 +3,9 @@
 A kernel is a function whose parameters are the op's own, by name, taking tensors (absent optionals are left out). One
 that also has a keyword-only `call` is given a `Call`: the op's generics, its result's spec, the device. Each keeps
 the accumulation that the op's body states and never rounds an input further; each has a test against the body.
+
+What a kernel indexes by is checked beside it and not inside: it states the bounds of its inputs, so that a compiled
+entry can check them once, before anything runs.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from linnet.language.program.core import CoreNode, TensorSpec
-from linnet.runner.torch.primitives import Target
+from linnet.runner.torch.primitives import Target, check_positions
 
 
 @dataclass(frozen=True)
@@ -29,23 +33,68 @@ class Call:
     device: torch.device
 
 
-class Kernel:
-    """A native implementation of the op `identity`."""
+@dataclass(frozen=True)
+class Bound:
+    """Each element of the input `index`, and the `span - 1` positions after it, lie in an axis of `size` elements.
 
-    def __init__(self, identity: str, function: Callable[..., Any]) -> None:
+    `label` is how errors name the indexed tensor.
+    """
+
+    index: str
+    size: int
+    label: str
+    span: int = 1
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Kernel:
+    """A native implementation of the op `identity`. `bounds` tells from its inputs' shapes what must be in range."""
+
+    def __init__(
+        self, identity: str, function: Callable[..., Any], bounds: Callable[[Shapes], list[Bound]] | None = None
+    ) -> None:
         self.identity = identity
         self._function = function
+        self._bounds = bounds
         parameters = inspect.signature(function).parameters.values()
         self._takes_call = any(p.name == "call" for p in parameters)
         positional = [p for p in parameters if p.name != "call"]
         self._names = [p.name for p in positional]
         self._required = {p.name for p in positional if p.default is p.empty}
 
+    def fits(self, node: CoreNode) -> bool:
+        """Whether the op's parameters are this kernel's."""
+        return self._required <= set(node.attributes["parameters"]) <= set(self._names)
+
+    def bounds(self, node: CoreNode) -> list[Bound]:
+        """What must be in range before the node runs."""
+        if self._bounds is None:
+            return []
+        return self._bounds(dict(zip(node.attributes["parameters"], (v.spec.shape for v in node.inputs), strict=True)))
+
     def prepare(self, node: CoreNode, target: Target) -> Callable[..., Any] | None:
-        """A function of the node's inputs in their order; None when the op's parameters are not this kernel's."""
-        given = list(node.attributes["parameters"])
-        if not self._required <= set(given) <= set(self._names):
+        """A function of the node's inputs in their order, which checks its bounds first unless the target says that
+        they are known; None when the op's parameters are not this kernel's."""
+        if not self.fits(node):
             return None
+        function = self._bind(node, target)
+        bounds = self.bounds(node) if target.checked else []
+        if not bounds:
+            return function
+        given = list(node.attributes["parameters"])
+        checks = [(given.index(bound.index), bound) for bound in bounds]
+
+        def checked(*inputs: Tensor) -> Any:
+            for i, bound in checks:
+                check_positions(inputs[i], bound.size, bound.label, self.identity, bound.span)
+            return function(*inputs)
+
+        return checked
+
+    def _bind(self, node: CoreNode, target: Target) -> Callable[..., Any]:
+        given = list(node.attributes["parameters"])
         function = self._function
         if self._takes_call:
             call = Call(node.attributes["generics"], tuple(v.spec for v in node.outputs), target.device)
@@ -61,11 +110,11 @@ REGISTRY: dict[str, Kernel] = {}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def kernel(identity: str) -> Callable[[Function], Function]:
-    """Register the decorated function as the kernel of an op."""
+def kernel(identity: str, bounds: Callable[[Shapes], list[Bound]] | None = None) -> Callable[[Function], Function]:
+    """Register the decorated function as the kernel of an op, with what it needs to be in range."""
 
     def register(function: Function) -> Function:
-        REGISTRY[identity] = Kernel(identity, function)
+        REGISTRY[identity] = Kernel(identity, function, bounds)
         return function
 
     return register

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from linnet.runner.torch.kernels import Call, kernel
+from linnet.runner.torch.kernels import Bound, Call, kernel
 from linnet.runner.torch.primitives import check_positions
 
 MASKED = -1e30
@@ -63,7 +63,7 @@ def paged_attention(
     return _paged(query, key, value, table, positions, scale, call.generics["Size"])
 
 
-@kernel("std.nn.attention::paged_prefill_attention")
+@kernel("std.nn.attention::paged_prefill_attention", lambda shapes: [Bound("rows", shapes["table"][0], "table")])
 def paged_prefill_attention(
     query: Tensor,
     key: Tensor,
@@ -76,7 +76,6 @@ def paged_prefill_attention(
     call: Call,
 ) -> Tensor:
     """query [1, Hq, P, D]; token p attends as row `rows[p]` of table [Rows, Pages] does at `positions[p]`."""
-    check_positions(rows, table.shape[0], "table", "std.nn.attention::paged_prefill_attention")
     tokens = query.permute(2, 1, 0, 3)
     pages = table.index_select(0, rows)
     return _paged(tokens, key, value, pages, positions, scale, call.generics["Size"]).permute(2, 1, 0, 3)

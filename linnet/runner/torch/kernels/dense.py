@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from linnet.runner.torch.dtypes import BITS
-from linnet.runner.torch.kernels import Call, kernel
-from linnet.runner.torch.primitives import check_positions, ordered
+from linnet.runner.torch.kernels import Bound, Call, kernel
+from linnet.runner.torch.primitives import ordered
 
 
 @kernel("std.nn.linear::linear")
@@ -29,10 +29,9 @@ def swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
     return functional.linear(inner, down)
 
 
-@kernel("std.nn.embedding::embedding")
+@kernel("std.nn.embedding::embedding", lambda shapes: [Bound("ids", shapes["table"][0], "table")])
 def embedding(ids: Tensor, table: Tensor) -> Tensor:
-    """ids [..] i32, table [Vocab, H] -> [.., H]. Raises IndexRangeError for an id outside the vocabulary."""
-    check_positions(ids, table.shape[0], "table", "std.nn.embedding::embedding")
+    """ids [..] i32, table [Vocab, H] -> [.., H]."""
     return functional.embedding(ids, table)
 
 

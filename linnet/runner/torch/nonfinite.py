@@ -1,0 +1,108 @@
+"""Where NaN or infinity comes from: an entry run once more, operation by operation, each result looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from linnet.language.program.core import CoreNode, EntryGraph, Graph, Value
+from linnet.runner.torch.dtypes import NAMES
+from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
+from linnet.runner.torch.precision import full_precision
+
+# Masks are made of infinities on purpose, and weights are only to blame for what is computed from them.
+_GIVEN = frozenset({"constant", "param", "select", "state.read", "state.write"})
+
+
+@dataclass(frozen=True, slots=True)
+class NonFinite:
+    """The first operation whose result is not finite while its inputs are, or which makes NaN from no NaN.
+
+    `layer` is the block whose weights it uses or, with `after`, the last before it that uses any; `weights` maps the
+    operation's own weights that are not finite to how many of their elements are not.
+    """
+
+    kind: str
+    op: str
+    layer: str
+    after: bool
+    location: str
+    dtype: str
+    weights: Mapping[str, int]
+
+    def __str__(self) -> str:
+        place = f" {'after ' if self.after else 'in '}{self.layer}" if self.layer else ""
+        told = f"{self.kind} appears first{place} ({self.op}{f' at {self.location}' if self.location else ''})"
+        if self.weights:
+            path, count = next(iter(self.weights.items()))
+            return f"{told}, whose weight {path} holds {count:,} such values: fetch the weights again"
+        if self.dtype in ("f16", "bf16"):
+            other = 'dtype="bf16" or "f32"' if self.dtype == "f16" else 'dtype="f32"'
+            return f"{told}, from finite inputs in {self.dtype}: load with {other} (--dtype), which has a wider range"
+        return f"{told}, from finite inputs in {self.dtype}: look through that operation's arithmetic"
+
+
+def first_nonfinite(
+    entry: EntryGraph, preparation: Preparation, weights: Mapping[str, Tensor], inputs: Sequence[Tensor]
+) -> NonFinite | None:
+    """Run `entry` from empty states and find where the values that its first output needs stop being finite."""
+    graph = entry.graph
+    needed = _needed(graph)
+    constants = {node.outputs[0]: node for node in graph.nodes if node.op == "constant"}
+    paths = {node.outputs[0]: node.attributes["path"] for node in graph.nodes if node.op == "param"}
+    frame = Frame(weights)
+    values: dict[Value, Tensor] = dict(zip(graph.inputs, inputs, strict=True))
+    last = ""
+    with torch.no_grad(), full_precision():
+        for node in needed:
+            # A kernel may ask for the constants among its inputs, so they come along.
+            own = [constants[value] for value in dict.fromkeys(node.inputs) if value in constants]
+            given = tuple(value for value in dict.fromkeys(node.inputs) if value not in constants)
+            alone = PreparedGraph(Graph(given, [*own, node], node.outputs), preparation)
+            results = alone.run(frame, [values[value] for value in given])
+            values.update(zip(node.outputs, results, strict=True))
+            used = [paths[value] for value in node.inputs if value in paths]
+            last = _block(used[0]) if used else last
+            kind = _kind(node, results, [values[value] for value in given if value not in paths])
+            if kind is not None:
+                bad = {path: int((~weights[path].isfinite()).sum()) for path in used if _is_bad(weights[path])}
+                dtype = next((NAMES[x.dtype] for x in results if _is_bad(x)), "")
+                op = str(node.attributes.get("op", node.op))
+                location = node.span.location() if node.span else ""
+                return NonFinite(kind, op, last, not used, location, dtype, bad)
+    return None
+
+
+def _needed(graph: Graph) -> list[CoreNode]:
+    """The nodes that the first output is computed from, in order."""
+    wanted = {graph.outputs[0]}
+    found = []
+    for node in reversed(graph.nodes):
+        if wanted.intersection(node.outputs):
+            wanted.update(node.inputs)
+            found.append(node)
+    return found[::-1]
+
+
+def _kind(node: CoreNode, results: Sequence[Tensor], inputs: Sequence[Tensor]) -> str | None:
+    """"NaN" or "infinity" where this node is what made it; `inputs` are without weights."""
+    if node.op in _GIVEN:
+        return None
+    if any(x.isnan().any() for x in results) and not any(x.isnan().any() for x in inputs):
+        return "NaN"
+    # The logarithm of nothing is a way to write a mask, as a constant is.
+    if node.op != "log" and any(map(_is_bad, results)) and not any(map(_is_bad, inputs)):
+        return "infinity"
+    return None
+
+
+def _is_bad(x: Tensor) -> bool:
+    return x.is_floating_point() and not bool(x.isfinite().all())
+
+
+def _block(path: str) -> str:
+    """The block that a weight belongs to: `layers.0.mlp.down` of `layers.0.mlp.down.weight`."""
+    return path.rpartition(".")[0] or path

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from linnet.generation import open_tokenizer
 from linnet.runner.levels import SMOKE_LEVELS
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from linnet.registry.match import Match
     from linnet.registry.report import CheckReport, Section
     from linnet.runner.smoke import SmokeReport
+    from linnet.runner.tokenizer import TextTokenizer
     from linnet.runner.torch.module import Model
     from linnet.runner.torch.weights import WeightSource
 
@@ -121,11 +124,28 @@ def load(
     if place == "meta" and weights is None:
         tensors = _shapes(bound, bindings, shrunk=bool(generics))
     else:
-        given = Path(weights).expanduser() if weights is not None else None
-        files = fetch_weights(package.folder, card, given, offline=offline)
+        files = fetch_weights(package.folder, card, _given_path(weights), offline=offline)
         tensors = _weight_source(_matched(card, files, stored, bindings, shrunk=bool(generics)), files)
     model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
+    model.tokenizer_source = partial(open_tokenizer, package.folder, card, _given_path(weights), offline)
     return model
+
+
+def tokenizer(
+    name_or_dir: str | os.PathLike[str],
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    offline: bool | None = None,
+) -> TextTokenizer:
+    """The tokenizer of a package, as `load(...).tokenizer` is, without its weights. The arguments are those of `load`.
+
+    Raises RegistryError for the package, its card and the tokenizer's files, TokenizerError, and ChatError for the
+    chat template.
+    """
+    from linnet.registry.locate import find_package
+
+    package = find_package(name_or_dir, offline=offline)
+    return open_tokenizer(package.folder, package.card(), _given_path(weights), offline)
 
 
 def check(
@@ -150,7 +170,7 @@ def check(
     from linnet.registry.locate import find_package
 
     located = find_package(package, offline=None if hub else True)
-    given = Path(weights).expanduser() if weights is not None else None
+    given = _given_path(weights)
     report = check_package(located, hub=hub, strict=strict, weights=given)
     if smoke == "none":
         return report
@@ -183,6 +203,10 @@ def demo(
     from linnet.registry.locate import BUNDLED
 
     return run_demo(Path(nests) if nests is not None else BUNDLED, Path(output).absolute(), say)
+
+
+def _given_path(path: str | os.PathLike[str] | None) -> Path | None:
+    return Path(path).expanduser() if path is not None else None
 
 
 def _refuse_unsupported(backend: str, numerics: str, compile: bool | str | None, registry: str | None) -> None:

@@ -84,3 +84,42 @@ class WeightsError(RunnerError):
         shown = "; ".join(self.problems[:SHOWN])
         more = len(self.problems) - SHOWN
         super().__init__(f"{shown}; and {more} more" if more > 0 else shown)
+
+
+class TokenizerError(RunnerError):
+    """A tokenizer that cannot be used, or a text that it cannot read."""
+
+
+class ChatError(RunnerError):
+    """A chat template that fails, or messages that it cannot take."""
+
+
+class SamplingError(RunnerError):
+    """A temperature, top-k, top-p or seed that is none."""
+
+
+class GenerationError(RunnerError):
+    """A model that cannot generate text, or a prompt that it cannot go on from."""
+
+
+class ContextError(GenerationError):
+    """More tokens than the cache has positions."""
+
+    def __init__(self, prompt: int, new: int, positions: int) -> None:
+        self.prompt = prompt
+        self.new = new
+        self.positions = positions
+        total = prompt + new
+        super().__init__(
+            f"a prompt of {prompt:,} tokens and {new:,} new ones make {total:,}, but the cache holds {positions:,} "
+            "(MaxSeq): shorten the prompt, ask for fewer, or, where the model was trained for as many, load with "
+            f"generics={{'MaxSeq': {total}}} (--generic MaxSeq={total})"
+        )
+
+
+class EvaluationError(RunnerError):
+    """A text, or a model, that has no perplexity."""
+
+
+class NonFiniteError(RunnerError):
+    """NaN or infinity among logits; the message names the layer where it first appeared."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linnet.language.program.binding import BindError, BoundProgram
+from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import CheckedFunction
 from linnet.language.program.core import EntryGraph, ResultTree, TensorSpec
 from linnet.language.program.instances import Instance, InstanceArray, Instances
@@ -27,10 +27,12 @@ from linnet.runner.errors import (
     UnknownEntryError,
     WeightsError,
 )
+from linnet.runner.generate import TextGeneration
 from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import equivalent_kernels
+from linnet.runner.torch.nonfinite import explain_nonfinite
 from linnet.runner.torch.precision import full_precision
 from linnet.runner.torch.sharing import own, places
 from linnet.runner.torch.weights import (
@@ -92,7 +94,7 @@ class PreparedEntry:
     stateful: bool
 
 
-class Model(BlockModule):
+class Model(TextGeneration, BlockModule):
     """A bound program with its weights, ready to run.
 
     Weights are this module's parameters, named by their Linnet paths, so `parameters()`, `state_dict()`, `to(device)`
@@ -173,6 +175,31 @@ class Model(BlockModule):
         """Back to zeros; memory is freed until the next use."""
         with self._lock:
             self._states.clear()
+
+    def resize(self, **generics: int) -> None:
+        """Give generics that no weight depends on, such as `MaxSeq`, other values; states start again.
+
+        Raises BindError for values that do not fit, WeightsError where a weight's shape would change.
+        """
+        block = self._bound.block.name
+        named = block if block in self._bound.program.root.blocks else None
+        bound = bind(self._bound.program, named, {**self._bound.generics, **generics})
+        if bound.manifest.entries != self._bound.manifest.entries:
+            raise WeightsError([f"weights depend on {', '.join(generics)}: give it to nest.load(generics=...)"])
+        with self._lock:
+            weights = self._current()
+            self._bound = bound
+            self._states.clear()
+            instances = Instances()
+            root = Instance(bound.block, instances.environment(bound.block, dict(bound.generics)), "")
+            _fill(self, root, instances, weights)
+            self._watched = _watched(self)
+            self._settle(self._device)
+
+    def explain_nonfinite(self, name: str, inputs: Sequence[Any]) -> str:
+        """Which operation first makes an entry's logits NaN or infinite, starting from empty states, in words."""
+        weights, present, device = self._current(), self._present, self._device
+        return explain_nonfinite(self._bound, name, inputs, weights, present, self._numerics, device)
 
     # Running
 

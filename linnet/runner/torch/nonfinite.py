@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from linnet.language.program.binding import BoundProgram
 from linnet.language.program.core import CoreNode, EntryGraph, Graph, Value
+from linnet.language.words import counted
 from linnet.runner.torch.dtypes import NAMES
+from linnet.runner.torch.inputs import convert_inputs
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
+from linnet.runner.torch.kernels import equivalent_kernels
 from linnet.runner.torch.precision import full_precision
 
 # Masks are made of infinities on purpose, and weights are only to blame for what is computed from them.
@@ -38,11 +43,30 @@ class NonFinite:
         told = f"{self.kind} appears first{place} ({self.op}{f' at {self.location}' if self.location else ''})"
         if self.weights:
             path, count = next(iter(self.weights.items()))
-            return f"{told}, whose weight {path} holds {count:,} such values: fetch the weights again"
+            return f"{told}, whose weight {path} holds {counted(count, 'value')} of that kind: fetch the weights again"
         if self.dtype in ("f16", "bf16"):
             other = 'dtype="bf16" or "f32"' if self.dtype == "f16" else 'dtype="f32"'
             return f"{told}, from finite inputs in {self.dtype}: load with {other} (--dtype), which has a wider range"
         return f"{told}, from finite inputs in {self.dtype}: look through that operation's arithmetic"
+
+
+def explain_nonfinite(
+    bound: BoundProgram,
+    name: str,
+    inputs: Sequence[Any],
+    weights: Mapping[str, Tensor],
+    present: frozenset[str],
+    numerics: str,
+    device: torch.device,
+) -> str:
+    """What makes the first output of an entry NaN or infinite, in words. `present` are the optional weights given."""
+    taken = convert_inputs(bound.entries()[name], inputs, bound.generics, device)
+    entry = bound.lower(name, bound.infer(name, taken.specs), present, taken.given)
+    preparation = Preparation(device, {} if numerics == "exact" else equivalent_kernels())
+    found = first_nonfinite(entry, preparation, weights, taken.tensors)
+    if found is None:
+        return f'{name} gives none where its operations run one by one: load with numerics="equivalent"'
+    return str(found)
 
 
 def first_nonfinite(
@@ -88,7 +112,7 @@ def _needed(graph: Graph) -> list[CoreNode]:
 
 
 def _kind(node: CoreNode, results: Sequence[Tensor], inputs: Sequence[Tensor]) -> str | None:
-    """"NaN" or "infinity" where this node is what made it; `inputs` are without weights."""
+    """ "NaN" or "infinity" where this node is what made it; `inputs` are without weights."""
     if node.op in _GIVEN:
         return None
     if any(x.isnan().any() for x in results) and not any(x.isnan().any() for x in inputs):

@@ -20,6 +20,8 @@ from linnet.runner.levels import SMOKE_LEVELS
 if TYPE_CHECKING:
     import torch
 
+    from linnet.convert.run import Converted
+    from linnet.convert.source import Watch
     from linnet.demo import DemoResult
     from linnet.language.diagnostics import Diagnostic
     from linnet.language.program.binding import BoundProgram
@@ -186,6 +188,24 @@ def index(nests: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
     records: list[dict[str, Any]] = build_index(Path(nests).expanduser())["packages"]
     return records
+
+
+def convert(
+    source: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    dtype: str | None = None,
+    watch: Watch = iter,
+) -> Converted:
+    """Make the package folder `output` of a GGUF file, or of a local folder that transformers can load.
+
+    `dtype` ("bf16", "f16", "f32") is what weights are rounded to; None keeps those of a folder and takes bf16 for GGUF.
+    `watch` is handed the names of tensors or files as they are written, and hands them on. Raises ConvertError, of
+    which OutputError for `output`, and RegistryError for damaged safetensors; nothing is left half-written.
+    """
+    from linnet.convert.run import convert_checkpoint
+
+    return convert_checkpoint(Path(source).expanduser(), Path(output).expanduser().absolute(), dtype=dtype, watch=watch)
 
 
 def demo(

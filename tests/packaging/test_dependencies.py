@@ -16,6 +16,8 @@ import pytest
 TORCH_ONLY = ("linnet/runner/", "linnet/demo.py", "linnet/nest.py")
 # And with the lsp extra.
 LSP_ONLY = ("linnet/language/server/",)
+# And with the convert extra.
+CONVERT_ONLY = ("linnet/convert/",)
 
 
 def imported(path: Path) -> set[str]:
@@ -39,6 +41,7 @@ def test_every_import_is_declared(root: Path) -> None:
     extras = project["optional-dependencies"]
     # lsprotocol, the protocol's types, is a part of what pygls is.
     torch, lsp = declared(extras["torch"]), declared(extras["lsp"]) | {"lsprotocol"}
+    convert = declared(extras["convert"])
     distributions = packages_distributions()
     missing = []
     for path in sorted((root / "linnet").rglob("*.py")):
@@ -46,6 +49,7 @@ def test_every_import_is_declared(root: Path) -> None:
         allowed = core
         allowed |= torch if relative.startswith(TORCH_ONLY) else set()
         allowed |= lsp if relative.startswith(LSP_ONLY) else set()
+        allowed |= convert if relative.startswith(CONVERT_ONLY) else set()
         for name in sorted(imported(path) - set(sys.stdlib_module_names) - {"linnet"}):
             owners = {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [name])}
             if not owners & allowed:
@@ -61,9 +65,8 @@ def test_every_dependency_is_imported(root: Path) -> None:
         for name in imported(path):
             used |= {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [])}
     extras = project["optional-dependencies"]
-    lines = project["dependencies"] + extras["torch"] + extras["lsp"]
-    # torch warns at every start where numpy is absent, though nothing here imports it.
-    assert declared(lines) - used == {"numpy"}
+    lines = project["dependencies"] + extras["convert"] + extras["torch"] + extras["lsp"]
+    assert declared(lines) - used == set()
 
 
 def test_constraints_pin_every_dependency(root: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PACKAGES = ("all-minilm-l6-v2", "gpt2", "qwen3-8b", "qwen3-8b-fp8")
+PACKAGES = ("all-minilm-l6-v2", "gpt2", "qwen3-8b", "qwen3-8b-fp8", "smollm2-135m-instruct")
 
 
 def run(command: list[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -35,7 +35,7 @@ def test_a_folder_comes_before_a_name(make_package: MakePackage, monkeypatch: py
         ("x" * 300, "cannot be looked up: file name too long. Name a folder that holds a nest.toml."),
         ("~nobody-of-that-name/x", "cannot be looked up: could not determine home directory. Name a folder"),
         ("nul\0", 'nul\\x00: There is no folder "nul\\x00", and no package of that name. Name a folder'),
-        ("qwen3-8", "The nearest is qwen3-8b; all-minilm-l6-v2, gpt2, qwen3-8b, qwen3-8b-fp8 ship here."),
+        ("qwen3-8", "The nearest is qwen3-8b; all-minilm-l6-v2, gpt2, qwen3-8b, "),
     ],
 )
 def test_a_name_that_is_none(name: str, said: str) -> None:

@@ -31,7 +31,10 @@ TARGETS = {
         "test_dims_agree_with_direct_arithmetic",
         "test_text_reads_back_as_the_same_dim",
     ),
-    "test_generated_programs.py": ("test_accepted_programs_run_as_their_types_promise",),
+    "test_generated_programs.py": (
+        "test_accepted_programs_run_as_their_types_promise",
+        "test_a_changed_dimension_is_refused_or_runs",
+    ),
     "test_lexer.py": ("test_tokens_and_comments_tile_any_text",),
     "test_parser.py": (
         "test_any_tokens_give_a_module",

@@ -1,243 +1,50 @@
 """Random small programs with symbolic shapes, written so that most of them check.
 
-The shapes that a program's types promise are kept as trees and evaluated here by direct integer arithmetic, apart from
-the checker's own dimensions. A few dimensions are put wrong on purpose: what is accepted has to run all the same.
+The shapes that a program's types promise are kept as trees (`program_text.py`). A few dimensions are put wrong on
+purpose: what is accepted has to run all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from random import Random
+from textwrap import indent
 
-from test_prover_soundness import Tree, tree_value
+from program_dimensions import Dimensions
+from program_text import HELPERS, Clause, Helper, Program, Shape, Var, clause_text, shape_text, substituted, tree_text
+from test_prover_soundness import Tree
 
 FLOATS = ("f32", "f32", "f32", "bf16", "f64")
 INTEGERS = ("i32", "i64", "u8")
 SYMBOLS = ("A", "B", "C", "D")
-# The largest value of a generic.
-LARGEST = 4
+HELPER_SYMBOLS = ("P", "Q", "R")
 MAX_RANK = 4
-# How often a dimension is put wrong.
-WRONG = 0.05
 # Names of indices.
 INDICES = "ijklmnopqrst"
 
-Shape = tuple[Tree, ...]
-Clause = tuple[str, Tree, Tree]
-
-HELPERS = """
-struct Pair<N: Dim, M: Dim> { first: Tensor[N; f32]  second: Tensor[M; f32] }
-
-enum Mode { Plain, Doubled }
-
-const LAYERS = 2
-
-type Rows<*S: Shape, N: Dim, T: Float> = Tensor[*S, N; T]
-
-op scaled<*S: Shape, T: Float>(x: Tensor[*S; T], by: T = 0.5) -> Tensor[*S; T] {
-    return match Mode.Doubled { Plain => x Doubled => x * by }
-}
-
-fn project<*S: Shape, In: Dim, Out: Dim, T: Float>(x: Rows<[*S], In, T>, w: Tensor[Out, In; T]) -> Tensor[*S, Out; T] {
-    let y[*s, o] = sum[i] x[*s, i] * w[o, i]
-    return y
-}
-
-op totals<*S: Shape, N: Dim, T: Float>(x: Tensor[*S, N; T]) -> Tensor[*S; T] {
-    let y[*s] = sum[n] x[*s, n]
-    return y
-}
-
-fn outer<*P: Shape, *Q: Shape, T: Float>(a: Tensor[*P; T], b: Tensor[*Q; T]) -> Tensor[*P, *Q; T] {
-    let y[*p, *q] = a[*p] * b[*q]
-    return y
-}
-
-fn twice<*S: Shape, N: Dim, T: Float>(x: Tensor[*S, N; T]) -> Tensor[*S, 2 * N; T] {
-    return concat(x, x, axis = -1)
-}
-
-fn halves<*S: Shape, N: Dim, T: Float>(x: Tensor[*S, N; T]) -> (Tensor[*S, N / 2; T], Tensor[*S, N / 2; T])
-where N % 2 == 0 {
-    return (x[..., 0:N / 2], x[..., N / 2:])
-}
-
-fn folded<N: Dim, K: Dim, *S: Shape, T: Float>(x: Tensor[N, *S; T]) -> Tensor[K, N / K, *S; T]
-where K > 0, N % K == 0 {
-    return reshape(x, [K, N / K, *S])
-}
-
-fn cut<N: Dim, M: Dim, *S: Shape, T: Float>(x: Tensor[N, *S; T]) -> Tensor[M, *S; T]
-where M <= N {
-    return x[0:M, ...]
-}
-
-fn window<N: Dim, K: Dim, T: Float>(x: Tensor[N; T]) -> Tensor[(N - K) / 2 + 1; T]
-where K > 0, K <= N {
-    return x[0:N - K + 1:2]
-}
-
-block Layer<N: Dim> {
-    param weight: Tensor[N, N; f32]
-
-    fn forward<*S: Shape>(x: Tensor[*S, N; f32]) -> Tensor[*S, N; f32] {
-        return project(x, weight)
-    }
-}
-
-fn swapped<N: Dim, M: Dim>(pair: Pair<N, M>) -> Pair<M, N> {
-    return Pair(first = pair.second, second = pair.first)
-}
-"""
-
-
-def tree_text(tree: Tree) -> str:
-    """A dimension as Linnet writes it."""
-    if not isinstance(tree, tuple):
-        return str(tree)
-    op, left, right = tree
-    if op in ("min", "max"):
-        return f"{op}({tree_text(left)}, {tree_text(right)})"
-    bare = [not isinstance(side, tuple) or side[0] in ("min", "max") for side in (left, right)]
-    texts = [
-        tree_text(side) if plain else f"({tree_text(side)})" for side, plain in zip((left, right), bare, strict=True)
-    ]
-    return f"{texts[0]} {op} {texts[1]}"
-
-
-def clause_holds(clause: Clause, values: Mapping[str, int]) -> bool:
-    """False where it divides by zero."""
-    try:
-        a, b = tree_value(clause[1], dict(values)), tree_value(clause[2], dict(values))
-    except ZeroDivisionError:
-        return False
-    return {"==": a == b, "<=": a <= b, ">": a > b, ">=": a >= b}[clause[0]]
-
-
-def clause_text(clause: Clause) -> str:
-    return f"{tree_text(clause[1])} {clause[0]} {tree_text(clause[2])}"
-
-
-def shape_text(shape: Shape) -> str:
-    return ", ".join(map(tree_text, shape))
-
-
-@dataclass(frozen=True)
-class Var:
-    """A value in scope: what its type is."""
-
-    name: str
-    shape: Shape
-    dtype: str
-
-    @property
-    def type(self) -> str:
-        return f"Tensor[{shape_text(self.shape)}; {self.dtype}]" if self.shape else self.dtype
-
 
 @dataclass
-class Program:
-    """A source with one block `M` and its entry `run`, and what its results' types promise."""
-
-    text: str
-    block_generics: tuple[str, ...]
-    entry_generics: tuple[str, ...]
-    where: list[Clause]
-    inputs: list[Var]
-    results: list[Var]
-
-    def assignments(self) -> Iterator[dict[str, int]]:
-        """Every assignment of small values that satisfies the `where` clauses."""
-        names = (*self.block_generics, *self.entry_generics)
-        for values in product(range(LARGEST + 1), repeat=len(names)):
-            found = dict(zip(names, values, strict=True))
-            if all(clause_holds(clause, found) for clause in self.where):
-                yield found
-
-    def promised(self, values: Mapping[str, int]) -> list[tuple[tuple[int, ...], str]]:
-        """The results' shapes and dtypes at an assignment."""
-        return [(tuple(tree_value(n, dict(values)) for n in var.shape), var.dtype) for var in self.results]
-
-
-@dataclass
-class _Writer:
+class _Writer(Dimensions):
     """Writes the body of `run`: each step adds a value of a known type to those in scope."""
 
-    rng: Random
-    block_generics: tuple[str, ...]
-    entry_generics: tuple[str, ...]
-    block_where: list[Clause] = field(default_factory=list)
-    where: list[Clause] = field(default_factory=list)
+    # Whether `T` is a floating dtype here, and the functions that can be called.
+    float_generic: bool = False
+    helpers: list[Helper] = field(default_factory=list)
     members: list[str] = field(default_factory=list)
     states: list[Var] = field(default_factory=list)
     optionals: list[Var] = field(default_factory=list)
+    widenings: list[tuple[str, Tree, Tree, bool]] = field(default_factory=list)
     parameters: list[Var] = field(default_factory=list)
     scope: list[Var] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    # Pairs of which the second is known to divide the first, arrays of layers with their width, and dimensions that
-    # are known to be positive.
-    divisible: list[tuple[Tree, Tree]] = field(default_factory=list)
+    # Arrays of layers with their width.
     layers: list[tuple[str, Tree]] = field(default_factory=list)
-    positive: list[Tree] = field(default_factory=list)
     count: int = 0
 
     @property
-    def generics(self) -> tuple[str, ...]:
-        return (*self.block_generics, *self.entry_generics)
-
-    # Dimensions
-
-    def facts(self) -> None:
-        """State a few `where` clauses."""
-        for _ in range(self.rng.randint(0, 3)):
-            names = self.block_generics if self.rng.random() < 0.4 else self.generics
-            if not names:
-                continue
-            target = self.block_where if set(names) <= set(self.block_generics) else self.where
-            x, y, z = (self.rng.choice(names) for _ in range(3))
-            kind = self.rng.randrange(8)
-            if kind <= 2 and x != y:
-                target += [(">", y, 0), ("==", ("%", x, y), 0)]
-                self.divisible.append((x, y))
-                self.positive.append(y)
-            elif kind == 3:
-                target.append(("==", ("%", x, 2), 0))
-                self.divisible.append((x, 2))
-            elif kind == 4 and x not in (y, z):
-                target.append(("==", x, ("*", y, z)))
-            elif kind == 5 and x != y:
-                target.append(("<=", x, y))
-            else:
-                target.append((">=", x, 2) if kind == 6 else (">", x, 0))
-                self.positive.append(x)
-
-    def dim(self, names: tuple[str, ...] | None = None) -> Tree:
-        """A dimension over `names` (None: every generic), mostly a bare name."""
-        names = self.generics if names is None else names
-        draw = self.rng.random()
-        if not names or draw < 0.12:
-            return self.rng.randint(1, 4)
-        x, y = self.rng.choice(names), self.rng.choice(names)
-        known = [pair for pair in self.divisible if set(pair) <= {*names, 2}]
-        if draw < 0.2 and known:
-            return ("/", *self.rng.choice(known))
-        if draw < 0.4:
-            return self.rng.choice((("+", x, y), ("*", x, y), ("min", x, y), ("max", x, y), ("+", x, 1), ("/", x, 2)))
-        return x
-
-    def shape(self, names: tuple[str, ...] | None = None) -> Shape:
-        return tuple(self.dim(names) for _ in range(self.rng.choice((0, 1, 1, 2, 2, 2, 3))))
-
-    def perturbed(self, tree: Tree) -> Tree:
-        """The dimension, rarely a wrong one."""
-        if self.rng.random() >= WRONG:
-            return tree
-        return self.rng.choice((("+", tree, 1), ("/", tree, 2), self.dim(), ("*", tree, self.dim())))
-
-    def is_positive(self, tree: Tree) -> bool:
-        return tree in self.positive or (isinstance(tree, int) and tree > 0)
+    def floats(self) -> tuple[str, ...]:
+        return (*FLOATS, "T", "T", "T") if self.float_generic else FLOATS
 
     # Values
 
@@ -254,8 +61,9 @@ class _Writer:
         self.scope.append(var)
         return var
 
-    def any(self, rank: int = 0, dtypes: tuple[str, ...] = (*FLOATS, *INTEGERS, "bool")) -> Var:
+    def any(self, rank: int = 0, dtypes: tuple[str, ...] | None = None) -> Var:
         """A value in scope of at least this rank; sometimes, or where none fits, a new one."""
+        dtypes = dtypes or (*self.floats, *INTEGERS, "bool")
         fitting = [v for v in self.scope if len(v.shape) >= rank and v.dtype in dtypes]
         if fitting and self.rng.random() < 0.9:
             return self.rng.choice(fitting[-6:] if self.rng.random() < 0.6 else fitting)
@@ -265,7 +73,7 @@ class _Writer:
         return self.filled(shape, self.rng.choice(dtypes))
 
     def floating(self, rank: int = 0) -> Var:
-        return self.any(rank, FLOATS)
+        return self.any(rank, self.floats)
 
     def filled(self, shape: Shape, dtype: str) -> Var:
         value = "true" if dtype == "bool" else "2" if dtype in INTEGERS else "0.5"
@@ -283,24 +91,38 @@ class _Writer:
     # Steps
 
     def elementwise(self) -> None:
-        x = self.any(dtypes=(*FLOATS, *INTEGERS))
-        kind = self.rng.randrange(6)
+        x = self.any(dtypes=(*self.floats, *INTEGERS))
+        if x.dtype in INTEGERS and self.rng.random() < 0.5:
+            y = self.like(x).name
+            texts = (f"shl({x.name}, 1)", f"shr({x.name}, 2)", f"{x.name} & {y} | {x.name}", f"{x.name} ^ {y}")
+            self.let(x.shape, x.dtype, self.rng.choice((*texts, f"{x.name} / 2", f"{x.name} % 3 + {y}")))
+            return
+        kind = self.rng.randrange(7)
         if kind == 0:
             self.let(x.shape, x.dtype, f"{x.name} * 2 + {tree_text(self.dim())}")
         elif kind == 1:
             self.let(x.shape, "bool", f"{x.name} <= {self.like(x).name}")
-        elif kind == 2 and x.dtype in FLOATS:
+        elif kind == 6:
+            n = self.dim()
+            self.let((n,), "i64", f"iota({tree_text(n)})")
+        elif kind == 2 and x.dtype in self.floats:
             self.let(x.shape, x.dtype, f"{self.rng.choice(('exp', 'tanh', 'abs', 'cos'))}({x.name})")
         elif kind == 3:
             self.let(x.shape, x.dtype, f"select({x.name} > {self.like(x).name}, {x.name}, -{x.name})")
         elif kind == 4:
-            dtype = self.rng.choice(FLOATS + INTEGERS)
+            dtype = self.rng.choice(self.floats + INTEGERS)
             self.let(x.shape, dtype, f"cast<{dtype}>({x.name})")
         else:
             self.let(x.shape, x.dtype, f"{x.name} {self.rng.choice('+-*')} {self.like(x).name}")
 
     def broadcasted(self) -> None:
         x = self.floating(1)
+        if self.rng.random() < 0.3:
+            kept = [self.rng.randrange(3) for _ in x.shape]
+            sides = [tuple(1 if k == side else n for k, n in zip(kept, x.shape, strict=True)) for side in (0, 1)]
+            left, right = (self.filled(side, x.dtype) for side in sides)
+            self.let(x.shape, x.dtype, f"{left.name} + {right.name}")
+            return
         drop = self.rng.randint(0, len(x.shape))
         other = tuple(1 if self.rng.random() < 0.4 else n for n in x.shape[drop:])
         y = self.filled(other, x.dtype)
@@ -321,7 +143,8 @@ class _Writer:
         parts = [part for whole, part in self.divisible if whole == n]
         kind = self.rng.randrange(5)
         if kind == 0 and at + 1 < len(shape):
-            shape[at : at + 2] = [("*", *self.rng.sample(shape[at : at + 2], 2))]
+            first, second = self.rng.sample(shape[at : at + 2], 2)
+            shape[at : at + 2] = [("*", first, second)]
         elif kind == 1:
             whole: Tree = 1
             for size in shape:
@@ -347,6 +170,10 @@ class _Writer:
         positions: list[str] = []
         shape: list[Tree] = []
         for n in x.shape:
+            scalars = [v for v in self.scope if not v.shape and v.dtype in ("i32", "i64")]
+            if scalars and self.rng.random() < 0.1:
+                positions.append(self.rng.choice(scalars).name)
+                continue
             if self.is_positive(n) and self.rng.random() < 0.3:
                 positions.append(self.rng.choice(("0", tree_text(("-", n, 1)))))
                 continue
@@ -425,8 +252,8 @@ class _Writer:
         if self.rng.random() < 0.2:
             body = f"select({accesses[0]} > 0, {body}, {accesses[-1]})"
         if reduced:
-            kind = self.rng.choice(("sum", "sum", "sum", "max", "prod", "any"))
-            if kind == "any":
+            kind = self.rng.choice(("sum", "sum", "sum", "max", "min", "prod", "any", "all"))
+            if kind in ("any", "all"):
                 body, dtype = f"({body}) > 0.25", "bool"
             elif kind == "sum" and self.rng.random() < 0.3:
                 kind, body, dtype = "sum<f32>", f"cast<f32>({body})", "f32"
@@ -441,7 +268,7 @@ class _Writer:
     def call(self) -> None:
         x = self.floating(1)
         *lead, last = x.shape
-        kind = self.rng.randrange(8)
+        kind = self.rng.randrange(14)
         if kind == 0:
             self.let(x.shape, x.dtype, f"scaled({x.name}, by = {self.rng.choice(('2', '0.25'))})")
         elif kind == 1:
@@ -469,6 +296,21 @@ class _Writer:
             y = self.filled((whole, *rest), x.dtype)
             text = f"folded<{tree_text(whole)}, {tree_text(part)}>({y.name})"
             self.let((self.perturbed(part), ("/", whole, part), *rest), x.dtype, text)
+        elif kind == 8:
+            ids = self.any(dtypes=("i32",))
+            if len(ids.shape) < MAX_RANK:
+                table = self.filled((self.dim(), last), x.dtype)
+                self.let((*ids.shape, last), x.dtype, f"embedded({ids.name}, {table.name})")
+        elif kind == 9:
+            self.let((*lead, ("/", last, 2)), x.dtype, f"pooled({x.name})")
+        elif kind == 10:
+            self.let(x.shape, x.dtype, f"softmax({x.name})")
+        elif kind == 11:
+            self.let(x.shape, x.dtype, f"rms_norm({x.name}, {self.filled((last,), x.dtype).name})")
+        elif kind == 12:
+            out = self.dim()
+            w, b = self.filled((out, last), x.dtype), self.filled((out,), x.dtype)
+            self.let((*lead, out), x.dtype, f"linear({x.name}, {w.name}, bias = some({b.name}))")
         else:
             a, b = self.filled((self.dim(),), "f32"), self.filled((self.dim(),), "f32")
             self.lines.append(f"let pair{self.count} = swapped(Pair(first = {a.name}, second = {b.name}))")
@@ -479,7 +321,7 @@ class _Writer:
         x = self.floating(1)
         n, *rest = x.shape
         m = self.dim()
-        kind = self.rng.randrange(4)
+        kind = self.rng.randrange(6)
         if kind == 0:
             clauses: list[Clause] = [("<=", m, n)]
             self.let((m, *rest), x.dtype, f"cut<{tree_text(n)}, {tree_text(m)}>({x.name})")
@@ -491,6 +333,15 @@ class _Writer:
         elif kind == 2 and len(x.shape) < MAX_RANK:
             clauses = [(">", m, 0), ("==", ("%", n, m), 0)]
             self.let((m, ("/", n, m), *rest), x.dtype, f"folded<{tree_text(n)}, {tree_text(m)}>({x.name})")
+        elif kind == 3:
+            clauses = [("==", ("%", n, 4), 0)]
+            row = self.filled((*rest, n), x.dtype)
+            self.let((*rest, ("/", n, 4)), x.dtype, f"quarters({row.name})")
+        elif kind == 4 and isinstance(m, str):
+            clauses = [(">", m, 0)]
+            row = self.filled((*rest, n), x.dtype)
+            text = f"pooled<[{shape_text(tuple(rest))}], {tree_text(n)}, {x.dtype}, {m}>({row.name})"
+            self.let((*rest, ("/", n, m)), x.dtype, text)
         else:
             clauses = [("==", ("%", n, 2), 0)]
             a = self.new((("/", n, 2),), x.dtype)
@@ -499,8 +350,36 @@ class _Writer:
         if self.rng.random() < 0.8:
             self.where += clauses
 
+    def generated_call(self) -> None:
+        """A call of a generated function, its generics put in for its dimensions and clauses."""
+        if not self.helpers:
+            return
+        helper = self.rng.choice(self.helpers)
+        names: list[Tree] = list(self.generics)
+        values = {name: self.rng.choice(names) if self.rng.random() < 0.6 else self.dim() for name in helper.generics}
+        dtype = self.rng.choice(self.floats)
+
+        def here(var: Var) -> Var:
+            shape = tuple(substituted(n, values) for n in var.shape)
+            return replace(var, shape=shape, dtype=dtype if var.dtype == "T" else var.dtype)
+
+        arguments = [self.like(here(var)).name for var in helper.parameters]
+        if self.rng.random() < 0.8:
+            self.where += [(op, substituted(a, values), substituted(b, values)) for op, a, b in helper.where]
+        generics = [*map(tree_text, values.values()), *([dtype] if helper.float_generic else [])]
+        result = here(helper.result)
+        new = (*map(self.perturbed, result.shape[:1]), *result.shape[1:])
+        self.let(new, result.dtype, f"{helper.name}<{', '.join(generics)}>({', '.join(arguments)})")
+
     def layered(self) -> None:
-        if self.layers:
+        if self.widenings and self.rng.random() < 0.5:
+            name, width, out, optional = self.rng.choice(self.widenings)
+            lead = self.shape()[:2]
+            x = self.filled((*lead, width), "f32")
+            other = self.filled((*lead, out), "f32").name
+            text = f"match {name} {{ some(found) => found.forward({x.name}) none => {other} }}"
+            self.let((*lead, out), "f32", text if optional else f"{name}.forward({x.name})")
+        elif self.layers:
             name, width = self.rng.choice(self.layers)
             x = self.filled((*self.shape()[:2], width), "f32")
             held = self.new(x.shape, "f32")
@@ -567,40 +446,80 @@ class _Writer:
     # The whole
 
     def members_and_parameters(self) -> None:
-        for kind in ("param", "state", "state", "buffer", "optional", "layers"):
+        for kind in ("param", "state", "state", "buffer", "optional", "layers", "widen", "widen"):
             if self.rng.random() < 0.5:
                 continue
             if kind == "layers":
-                width, number = self.dim(self.block_generics), self.dim(self.block_generics)
+                width = self.dim(self.block_generics)
+                number: Tree = self.dim(self.block_generics) if self.rng.random() < 0.7 else "LAYERS"
                 self.layers.append((f"m{len(self.members)}", width))
                 layer = f"[Layer<{tree_text(width)}>; {tree_text(number)}]"
                 self.members.append(f"sub m{len(self.members)}: {layer}")
                 continue
-            var = Var(f"m{len(self.members)}", self.shape(self.block_generics), self.rng.choice(FLOATS))
+            if kind == "widen":
+                width, out = self.dim(self.block_generics), self.rng.choice((3, self.dim(self.block_generics)))
+                optional = self.rng.random() < 0.5
+                self.widenings.append((f"m{len(self.members)}", width, out, optional))
+                arguments = tree_text(width) + ("" if out == 3 else f", {tree_text(out)}")
+                ending = "? = none" if optional else ""
+                self.members.append(f"sub m{len(self.members)}: Widen<{arguments}>{ending}")
+                continue
+            var = Var(f"m{len(self.members)}", self.shape(self.block_generics), self.rng.choice(self.floats))
             if kind == "optional":
                 self.members.append(f"param {var.name}: {var.type}? = none")
                 self.optionals.append(var)
             else:
                 self.members.append(f"{kind} {var.name}: {var.type}")
                 (self.states if kind == "state" else self.scope).append(var)
+        self.take_parameters()
+
+    def take_parameters(self) -> None:
         # Every generic of the entry is an axis by itself, so that it can be inferred.
         shapes: list[Shape] = [(name, *self.shape()[:1]) for name in self.entry_generics]
         shapes += [self.shape() for _ in range(self.rng.randint(1, 2))]
         self.parameters = [
-            Var(f"x{number}", shape, self.rng.choice((*FLOATS, "i32"))) for number, shape in enumerate(shapes)
+            Var(f"x{number}", shape, self.rng.choice((*self.floats, "i32"))) for number, shape in enumerate(shapes)
         ]
         self.scope += self.parameters
 
-    def program(self) -> Program:
-        self.facts()
-        self.members_and_parameters()
+    def steps(self, least: int, most: int) -> None:
         steps: list[Callable[[], None]] = [
             self.elementwise, self.broadcasted, self.broadcast_to, self.reshape, self.reshape, self.permute,
             self.sliced, self.sliced, self.concat, self.cumsum, self.index_notation, self.index_notation, self.call,
-            self.call, self.constrained_call, self.layered, self.branch, self.loop, self.state,
+            self.call, self.constrained_call, self.generated_call, self.generated_call, self.layered, self.branch,
+            self.loop, self.state,
         ]  # fmt: skip
-        for _ in range(self.rng.randint(2, 10)):
+        for _ in range(self.rng.randint(least, most)):
             self.rng.choice(steps)()
+
+    def helper(self, name: str) -> tuple[Helper, str]:
+        """A function of its own, and its source."""
+        self.facts()
+        self.take_parameters()
+        self.steps(1, 4)
+        result = self.scope[-1]
+        generics = _generics(self.entry_generics, "T: Float" if self.float_generic else "")
+        parameters = ", ".join(f"{var.name}: {var.type}" for var in self.parameters)
+        word = self.rng.choice(("fn", "op"))
+        lines = [
+            f"{word} {name}{generics}({parameters}) -> {result.type}{_where(self.where)} {{",
+            _indented([*self.lines, f"return {result.name}"]),
+            "}",
+        ]
+        where = tuple(self.where)
+        helper = Helper(name, self.entry_generics, where, tuple(self.parameters), result, self.float_generic)
+        return helper, "\n".join(lines)
+
+    def program(self) -> Program:
+        sources: list[str] = []
+        for number in range(self.rng.randint(0, 2)):
+            generics = HELPER_SYMBOLS[: self.rng.randint(1, 3)]
+            helper, source = _Writer(self.rng, (), generics, float_generic=self.rng.random() < 0.4).helper(f"h{number}")
+            self.helpers.append(helper)
+            sources.append(source)
+        self.facts()
+        self.members_and_parameters()
+        self.steps(2, 10)
         if self.rng.random() < 0.3:
             extra = Var("extra", self.shape(), "f32")
             self.parameters.append(extra)
@@ -608,27 +527,41 @@ class _Writer:
             self.let(extra.shape, "f32", f"match extra {{ some(e) => e * 2 none => {other.name} }}")
         earlier = self.scope[:-1]
         results = [self.scope[-1], *self.rng.sample(earlier, min(len(earlier), self.rng.randint(0, 2)))]
-        return self.written(results)
+        return self.written(results, sources)
 
-    def written(self, results: list[Var]) -> Program:
+    def written(self, results: list[Var], sources: list[str]) -> Program:
         names, types = ", ".join(var.name for var in results), ", ".join(var.type for var in results)
         if len(results) > 1:
             names, types = f"({names})", f"({types})"
         parameters = [f"{var.name}: {var.type}{'? = none' if var.name == 'extra' else ''}" for var in self.parameters]
-        entry = [
-            f"pub entry run{_generics(self.entry_generics)}({', '.join(parameters)}) -> {types}{_where(self.where)} {{",
-            *self.lines,
-            f"return {names}",
-            "}",
-        ]
-        header = f"pub block M{_generics(self.block_generics)}{_where(self.block_where)} {{"
-        text = "\n".join(["module generated", HELPERS, header, *self.members, *entry, "}", ""])
+        entry = (
+            f"pub entry run{_generics(self.entry_generics)}({', '.join(parameters)}) -> {types}{_where(self.where)} {{"
+        )
+        own = _generics(self.block_generics, "T: Float = bf16" if self.float_generic else "")
+        block = f"pub block M{own}{_where(self.block_where)} {{"
+        entry = _indented([entry])
+        body = [_indented(self.members), entry, _indented([_indented([*self.lines, f"return {names}"]), "}"]), "}", ""]
+        text = "\n".join(["module generated", HELPERS, *sources, block, *body])
         where = self.block_where + self.where
-        return Program(text, self.block_generics, self.entry_generics, where, self.parameters, results)
+        return Program(
+            text,
+            (block, entry),
+            self.float_generic,
+            self.block_generics,
+            self.entry_generics,
+            where,
+            self.parameters,
+            results,
+        )
 
 
-def _generics(names: tuple[str, ...]) -> str:
-    return f"<{', '.join(f'{name}: Dim' for name in names)}>" if names else ""
+def _generics(names: tuple[str, ...], dtype: str = "") -> str:
+    written = [*(f"{name}: Dim" for name in names), *([dtype] if dtype else [])]
+    return f"<{', '.join(written)}>" if written else ""
+
+
+def _indented(lines: list[str]) -> str:
+    return indent("\n".join(lines), "    ")
 
 
 def _where(clauses: list[Clause]) -> str:
@@ -639,4 +572,4 @@ def random_program(rng: Random) -> Program:
     """A program whose block and entry have up to four Dim generics between them."""
     count = rng.randint(2, len(SYMBOLS))
     split = rng.randint(0, 2)
-    return _Writer(rng, SYMBOLS[:split], SYMBOLS[split:count]).program()
+    return _Writer(rng, SYMBOLS[:split], SYMBOLS[split:count], float_generic=rng.random() < 0.4).program()

@@ -190,6 +190,8 @@ PROVEN = [
     (("S > 0",), "S - 1 < S"),
     (("S > 0",), "S - 1 >= 0"),
     (("S > 0",), "1 <= S"),
+    # An equation whose rewritings grow without end is no reason to give up the rest.
+    (("A > 0", "B % A == 0", "(A - B) % 2 == 0"), "B / 2 >= 0"),
     (("P > 0",), "P + Batch > 0"),
     (("P > 0",), "P + Batch != 0"),
     (("A > 0", "B > 0"), "A * B > 0"),

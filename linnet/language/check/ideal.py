@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from math import gcd
 
+from linnet.language.check.dims import DimError
 from linnet.language.check.polynomials import Atoms, Mono, Poly, add, content, divide, quotient_monomial
 
 MAX_GENERATORS = 24
@@ -17,7 +19,8 @@ class Ideal:
     """The polynomials that are zero because those of `generators` are.
 
     A Gröbner basis of them would decide membership; this completes towards one (Buchberger's algorithm) within bounds,
-    so it may miss a consequence but never invents one: everything it holds is a combination of the generators.
+    so it may miss a consequence but never invents one: everything it holds is a combination of the generators. What
+    grows too large to work with is one path that is not taken further.
     """
 
     def __init__(self, atoms: Atoms, generators: Iterable[Poly]) -> None:
@@ -48,13 +51,17 @@ class Ideal:
         while frontier and len(seen) < MAX_REWRITES:
             whole, rest = frontier.pop(0)
             for rewritten in self._rewritings(rest):
-                more, left = divide(rewritten, divisor, self._atoms)
+                try:
+                    more, left = divide(rewritten, divisor, self._atoms)
+                    quotient = add(whole, more)
+                except DimError:
+                    continue
                 if not left:
-                    return add(whole, more), {}
+                    return quotient, {}
                 key = frozenset(left.items())
                 if key not in seen and len(left) <= len(first[1]) + 2:
                     seen.add(key)
-                    frontier.append((add(whole, more), left))
+                    frontier.append((quotient, left))
         return first
 
     def _rewritings(self, poly: Poly) -> Iterable[Poly]:
@@ -63,7 +70,8 @@ class Ideal:
                 for part, unit in generator.items():
                     factor = quotient_monomial(monomial, part) if part else None
                     if factor is not None and coefficient % unit == 0:
-                        yield add(poly, generator, -(coefficient // unit), factor)
+                        with suppress(DimError):
+                            yield add(poly, generator, -(coefficient // unit), factor)
 
     def _lead(self, poly: Poly) -> Mono:
         return max(poly, key=self._atoms.order)
@@ -72,7 +80,10 @@ class Ideal:
         """A multiple of `poly` minus multiples of the basis: {} shows that poly is zero."""
         for _ in range(MAX_STEPS):
             for monomial in sorted(poly, key=self._atoms.order, reverse=True):
-                step = self._step(poly, monomial, basis)
+                try:
+                    step = self._step(poly, monomial, basis)
+                except DimError:
+                    return poly
                 if step is not None:
                     poly = step
                     break
@@ -103,7 +114,10 @@ class Ideal:
         for count, (i, j) in enumerate(pairs):
             if count >= MAX_PAIRS or len(basis) >= MAX_GENERATORS:
                 break
-            difference = self._reduced(self._s_polynomial(basis[i], basis[j]), basis)
+            try:
+                difference = self._reduced(self._s_polynomial(basis[i], basis[j]), basis)
+            except DimError:
+                continue
             if difference:
                 pairs.extend((k, len(basis)) for k in range(len(basis)))
                 basis.append((self._lead(difference), difference))

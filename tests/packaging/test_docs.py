@@ -14,7 +14,7 @@ import pytest
 from linnet.cli.linnet_main import linnet
 from linnet.cli.nest_main import nest
 from linnet.language.diagnostics import CODES
-from linnet.registry.card import KEYS, TABLES
+from linnet.registry.card import KEYS, TABLES, parse_card
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
@@ -81,6 +81,15 @@ def test_every_card_key_is_documented(root: Path) -> None:
     for table, keys in KEYS.items():
         for key in keys:
             assert f"`{key}`" in text[f"[{table}]"], f"docs/cards.md says nothing of {table}.{key}"
+
+
+def test_the_examples_of_a_card_make_one(root: Path) -> None:
+    examples = re.findall(r"^```toml\n(.*?)^```$", (root / "docs" / "cards.md").read_text(), re.DOTALL | re.MULTILINE)
+    assert len(examples) == 2
+    card = parse_card("\n".join(examples).encode())
+    assert card.model.name == "all-minilm-l6-v2"
+    assert card.tokenizer is not None
+    assert card.tokenizer.chat_template is not None
 
 
 def test_every_diagnostic_is_documented(root: Path) -> None:

@@ -223,18 +223,23 @@ def test_the_reference_names_every_word_of_the_language(root: Path) -> None:
 
 HABIT = """module habit
 
+use std.nn.embedding::{{Embedding}}
 use std.nn.linear::{{Linear, linear}}
 use std.nn.norm::{{layer_norm}}
+use std.nn.softmax::{{softmax}}
 
 pub block Net<H: Dim> where H > 0 {{
     param weight: Tensor[H; f32]
     param bias: Tensor[H; f32]
     sub up: Linear<H, H, f32>
+    sub tokens: Embedding<H, H, f32>
+    sub table: Embedding<H, H, f32>
 
     pub entry forward<B: Dim, S: Dim>(
         x: Tensor[B, S, H; f32],
         half: Tensor[B, S, H; bf16],
         mask: Tensor[B, S, H; bool],
+        tokens: Tensor[B, S; i32],
         pos: i32,
     ) -> Tensor[B, S, H; f32]
     where S > 0 {{

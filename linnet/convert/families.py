@@ -12,6 +12,8 @@ from linnet.convert.config import Config
 # The block of weights that one scale serves in the FP8 source.
 FP8_BLOCK = 128
 MISTRAL_WINDOW = 4096
+# That of `std.nn.norm::LayerNorm`.
+GPT2_EPSILON = 1e-5
 _CAUSAL = {
     "gpt2": "GPT2LMHeadModel",
     "llama": "LlamaForCausalLM",
@@ -199,6 +201,8 @@ def _gpt2(config: Config, tensors: Collection[str]) -> Design:
     ):
         if config.flag(key, default=usual) is not usual:
             raise config.error(f"sets {key}", f"Only checkpoints where it is {str(usual).lower()} are known.")
+    if (epsilon := config.number("layer_norm_epsilon", GPT2_EPSILON)) != GPT2_EPSILON:
+        raise config.error(f"gives layer_norm_epsilon as {epsilon!r}", f"Only {GPT2_EPSILON!r} is known.")
     width, positions = config.integer("n_embd", 768), config.integer("n_positions", 1024)
     generics = {
         "Vocab": config.integer("vocab_size", 50257),
@@ -230,7 +234,7 @@ def _gpt2(config: Config, tensors: Collection[str]) -> Design:
         family="gpt2",
         template="gpt2",
         generics=generics,
-        constants={"src/norm.linnet": {"EPS": config.number("layer_norm_epsilon", 1e-5)}},
+        constants={},
         bindings=bindings,
         tags=("text-generation", "decoder-only"),
         unused=(f"{prefix}h.*.attn.bias", f"{prefix}h.*.attn.masked_bias", "lm_head.weight"),

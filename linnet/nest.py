@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from linnet.convert.run import Converted
     from linnet.convert.source import Watch
     from linnet.demo import DemoResult
+    from linnet.evaluation import Evaluation
     from linnet.language.diagnostics import Diagnostic
     from linnet.language.program.binding import BoundProgram
     from linnet.language.program.checked import Program
@@ -206,6 +207,33 @@ def convert(
     from linnet.convert.run import convert_checkpoint
 
     return convert_checkpoint(Path(source).expanduser(), Path(output).expanduser().absolute(), dtype=dtype, watch=watch)
+
+
+def evaluate(
+    name_or_dir: str | os.PathLike[str],
+    *,
+    text: str | os.PathLike[str] | None = None,
+    dataset: str | None = None,
+    split: str | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+    limit_tokens: int | None = None,
+    batch: int = 1,
+    watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    **load: Any,
+) -> Evaluation:
+    """The perplexity of a package over a text: a UTF-8 file, or a dataset by name ("wikitext-2") and `split`.
+
+    None takes the `dataset`, `window` and `stride` of the card's `[bench]`; else windows have 1,024 tokens or what the
+    cache holds, and the stride is half of that. `limit_tokens` keeps the beginning of the text. `watch` is handed the
+    batches of windows and hands them on. The other arguments are those of `load`. Raises what `load` does,
+    RegistryError for the text, TokenizerError, EvaluationError for a model or sizes that give no perplexity, and
+    NonFiniteError, which names the layer, where logits are not numbers.
+    """
+    from linnet import evaluation
+
+    settings: dict[str, Any] = {"split": split, "window": window, "stride": stride, "limit_tokens": limit_tokens}
+    return evaluation.evaluate(name_or_dir, text=text, dataset=dataset, batch=batch, watch=watch, **settings, **load)
 
 
 def demo(

@@ -10,7 +10,7 @@ size in positions, are generics of the root block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from threading import RLock
 from time import perf_counter
 from typing import Any, Literal, Protocol, overload
 from weakref import WeakKeyDictionary
@@ -38,8 +38,8 @@ Prompt = str | Sequence[Mapping[str, Any]] | Sequence[int] | Tensor
 class DecoderModel(Protocol):
     """What generation needs of a model."""
 
-    _functions: Mapping[str, CheckedFunction]
-    _lock: AbstractContextManager[Any]
+    _functions: dict[str, CheckedFunction]
+    _lock: RLock
 
     @property
     def generics(self) -> dict[str, int | str]: ...

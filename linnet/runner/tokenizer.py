@@ -50,12 +50,14 @@ class TextTokenizer:
         """One more than the highest id."""
         return max(self._vocabulary.values(), default=-1) + 1
 
-    def encode(self, text: str, *, special: bool = True) -> list[int]:
+    def encode(self, text: str, *, special: bool = True, strict: bool = True) -> list[int]:
         """The ids of `text`; with `special`, also those that the file adds at its ends.
 
-        Raises TokenizerError for what looks like a special token, `<|name|>`, and is none of this tokenizer's.
+        With `strict`, raises TokenizerError for what looks like a special token, `<|name|>`, and is none of this
+        tokenizer's.
         """
-        self._refuse_unknown(text)
+        if strict:
+            self._refuse_unknown(text)
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -18,6 +18,8 @@ TORCH_ONLY = ("linnet/runner/", "linnet/demo.py", "linnet/nest.py")
 LSP_ONLY = ("linnet/language/server/",)
 # And with the convert extra.
 CONVERT_ONLY = ("linnet/convert/",)
+# And with the eval extra.
+EVAL_ONLY = ("linnet/registry/datasets.py",)
 
 
 def imported(path: Path) -> set[str]:
@@ -41,7 +43,7 @@ def test_every_import_is_declared(root: Path) -> None:
     extras = project["optional-dependencies"]
     # lsprotocol, the protocol's types, is a part of what pygls is.
     torch, lsp = declared(extras["torch"]), declared(extras["lsp"]) | {"lsprotocol"}
-    convert = declared(extras["convert"])
+    convert, evaluation = declared(extras["convert"]), declared(extras["eval"])
     distributions = packages_distributions()
     missing = []
     for path in sorted((root / "linnet").rglob("*.py")):
@@ -50,6 +52,7 @@ def test_every_import_is_declared(root: Path) -> None:
         allowed |= torch if relative.startswith(TORCH_ONLY) else set()
         allowed |= lsp if relative.startswith(LSP_ONLY) else set()
         allowed |= convert if relative.startswith(CONVERT_ONLY) else set()
+        allowed |= evaluation if relative.startswith(EVAL_ONLY) else set()
         for name in sorted(imported(path) - set(sys.stdlib_module_names) - {"linnet"}):
             owners = {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [name])}
             if not owners & allowed:
@@ -65,7 +68,7 @@ def test_every_dependency_is_imported(root: Path) -> None:
         for name in imported(path):
             used |= {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [])}
     extras = project["optional-dependencies"]
-    lines = project["dependencies"] + extras["convert"] + extras["torch"] + extras["lsp"]
+    lines = project["dependencies"] + extras["convert"] + extras["eval"] + extras["torch"] + extras["lsp"]
     assert declared(lines) - used == set()
 
 

@@ -1,0 +1,80 @@
+"""Options of commands that load a model: those of `nest.load`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from linnet.cli.frame import Command
+
+NUMERICS = ("exact", "equivalent", "fast")
+DTYPES = ("f16", "bf16", "f32", "f64")
+
+
+class GenericValue(click.ParamType[tuple[str, int | str]]):
+    """`G=VALUE`, a generic of the root block and its value."""
+
+    name = "G=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int | str]:
+        from linnet.language.program import types
+
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        if not equals or not name:
+            self.fail(f"{value!r} is not of the form G=VALUE, such as MaxSeq=4096.", param, ctx)
+        if text in types.DTYPES:
+            return name, text
+        if text.isascii() and text.isdigit() and len(text) <= 18:
+            return name, int(text)
+        self.fail(
+            f"{name} is {text!r}, which is neither a number, such as 4096, nor a dtype, such as bf16.", param, ctx
+        )
+
+
+_OPTIONS = (
+    click.option(
+        "--weights",
+        type=click.Path(exists=True, path_type=Path),
+        help="A folder that holds the weight files, or the one file, used instead of the Hub.",
+    ),
+    click.option(
+        "--generic",
+        "generics",
+        type=GenericValue(),
+        multiple=True,
+        metavar="G=VALUE",
+        help="Another value for a generic of the card, such as MaxSeq=4096; may be repeated.",
+    ),
+    click.option(
+        "--numerics",
+        type=click.Choice(NUMERICS),
+        default="equivalent",
+        show_default=True,
+        help="Which kernels run: every op by its definition, kernels that keep its accumulation, or the fastest.",
+    ),
+    click.option("--device", help="A torch device, such as cpu or cuda:1; by default the GPU where there is one."),
+    click.option("--dtype", type=click.Choice(DTYPES), help="Convert floating weights as they load, and run in that."),
+    click.option("--offline", is_flag=True, help="Ask the Hub nothing: everything must be on this machine."),
+)
+
+
+def model_options(command: Command) -> Command:
+    """The options of `nest.load`, collected into the one argument `load`, which are its keyword arguments."""
+
+    @functools.wraps(command)
+    def collected(*words: Any, **named: Any) -> Any:
+        generics = dict(named.pop("generics"))
+        load = {key: named.pop(key) for key in ("weights", "numerics", "device", "dtype")}
+        load |= {"generics": generics or None, "offline": True if named.pop("offline") else None}
+        return command(*words, load=load, **named)
+
+    decorated: Callable[..., Any] = collected
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[return-value]

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 NOMINAL = 400
@@ -49,8 +49,11 @@ TARGETS = {
 COUNTED = re.compile(r"^(\S+\.py)::(\w+):$|^\s+- ([\d,]+) passing", re.MULTILINE)
 
 
-def fuzzed(examples: int) -> settings:
-    """Settings of a fuzz test that tries `examples` in an ordinary run."""
+def fuzzed(examples: int, shrink: bool = True) -> settings:
+    """Settings of a fuzz test that tries `examples` in an ordinary run.
+
+    What a seed draws is no smaller for a smaller seed: such a test fails at once, with `shrink` False.
+    """
     scale = int(os.environ.get("LINNET_FUZZ_EXAMPLES", NOMINAL)) / NOMINAL
     fresh = os.environ.get("LINNET_FUZZ_FRESH") == "1"
     return settings(
@@ -58,6 +61,7 @@ def fuzzed(examples: int) -> settings:
         deadline=None,
         derandomize=not fresh,
         database=None,
+        phases=[phase for phase in Phase if shrink or phase is not Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
 

@@ -124,14 +124,14 @@ def attack_mutants(rng: Random) -> Iterator[str]:
 
 
 @given(st.integers(0, 2**64 - 1))
-@fuzzed(300)
+@fuzzed(300, shrink=False)
 def test_accepted_programs_run_as_their_types_promise(seed: int) -> None:
     rng = Random(seed)
     attack(random_program(rng), rng)
 
 
 @given(st.integers(0, 2**64 - 1))
-@fuzzed(80)
+@fuzzed(80, shrink=False)
 def test_a_changed_dimension_is_refused_or_runs(seed: int) -> None:
     list(attack_mutants(Random(seed)))
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from linnet.language.diagnostics import Diagnostic
     from linnet.language.program.binding import BoundProgram
     from linnet.language.program.checked import Program
+    from linnet.quantize.run import Quantized
     from linnet.registry.bindings import Bindings
     from linnet.registry.card import Card
     from linnet.registry.match import Match
@@ -207,6 +208,33 @@ def convert(
     from linnet.convert.run import convert_checkpoint
 
     return convert_checkpoint(Path(source).expanduser(), Path(output).expanduser().absolute(), dtype=dtype, watch=watch)
+
+
+def quantize(
+    package: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    fp8_block: int = 128,
+    weights: str | os.PathLike[str] | None = None,
+    offline: bool | None = None,
+    watch: Watch = iter,
+) -> Quantized:
+    """Write the folder `output`: a package, named as for `load`, with the projections of its layers in FP8 E4M3 and one
+    scale for each block of `fp8_block` by `fp8_block` weights.
+
+    `watch` is handed the tensors' names as they are written. Raises QuantizeError for what cannot be quantised,
+    SourceError for a source that does not check, RegistryError for the package, its weights and a folder that cannot be
+    written to. Nothing is written then.
+    """
+    require_torch()
+    from linnet.quantize.run import quantize_package
+    from linnet.registry.locate import find_package
+
+    located = find_package(package, offline=offline)
+    target = Path(output).expanduser().absolute()
+    return quantize_package(
+        located, target, block=fp8_block, weights=_given_path(weights), offline=offline, watch=watch
+    )
 
 
 def evaluate(

@@ -15,6 +15,7 @@ COMMANDS = {
     "show": "linnet.cli.nest_show",
     "site": "linnet.cli.nest_site",
     "convert": "linnet.cli.nest_convert",
+    "quantize": "linnet.cli.nest_quantize",
     "run": "linnet.cli.nest_run",
     "eval": "linnet.cli.nest_eval",
     "demo": "linnet.cli.nest_demo",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 # Code that runs only with the torch extra installed.
-TORCH_ONLY = ("linnet/runner/", "linnet/demo.py", "linnet/nest.py")
+TORCH_ONLY = ("linnet/runner/", "linnet/quantize/", "linnet/demo.py", "linnet/nest.py")
 # And with the lsp extra.
 LSP_ONLY = ("linnet/language/server/",)
 # And with the convert extra.

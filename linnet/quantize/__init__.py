@@ -1,0 +1,1 @@
+"""`nest quantize`: a package's projections in few bits, as a package of its own."""

@@ -509,7 +509,7 @@ fn h() -> f32 { return 1.0 }
         ),
         (
             "fn f() -> f32 {\n    let a = g(1 2,\n        axis = 3)\n    return a\n}",
-            ["expected `)` to close the argument list"],
+            ["expected `,` or `)` in the argument list"],
         ),
         # Habits from elsewhere.
         ("fn f() -> f32 { let a = 1; let b = 2; return a; }", ["a `;` stands between statements"]),

@@ -286,7 +286,7 @@ def arguments(
             result.append(default_value(slot.default, mapping))
             continue
         checked = value if value is not None else ctx.expr(given, type)
-        result.append(coerce(ctx, checked, type, f" for `{slot.name}` of {what}"))
+        result.append(coerce(ctx, checked, type, f" for `{slot.name}` of {what}", slot.type))
     return tuple(result), solved
 
 
@@ -300,7 +300,9 @@ def _explicit(ctx: Context, what: str, generics: Sequence[GenericDecl], node: tr
             node.span,
             help=signature,
         )
-    return {decl.name: generic_argument(ctx, decl, given) for decl, given in zip(generics, written, strict=False)}
+    return {
+        decl.name: generic_argument(ctx, decl, given, generics) for decl, given in zip(generics, written, strict=False)
+    }
 
 
 def _check_kind(ctx: Context, what: str, decl: GenericDecl, value: GenericValue, span: Span) -> None:
@@ -327,12 +329,12 @@ def _cannot_infer(
             unlike = len(value.type.shape) != len(slot.type.shape)
         if unlike:
             coerce(ctx, value, substitute(slot.type, mapping), f" for `{slot.name}` of {what}")
-    shown = ", ".join(g.name for g in generics[: generics.index(decl) + 1])
+    shown = ", ".join(f"*{g.name}" if g.kind == "Shape" else g.name for g in generics[: generics.index(decl) + 1])
     ctx.fail(
         "E2110",
         f"cannot infer generic `{decl.name}` of {what}",
         node.span,
-        help=f"write it: `{node.callee.span.text}<..>(..)`, with its generics in the order {shown}",
+        help=f"write its generics, <{shown}>, in the call: `{node.callee.span.text}<..>(..)`",
     )
 
 

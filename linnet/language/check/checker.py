@@ -200,8 +200,10 @@ class Checker:
             return scope.decls[name]
         item = scope.items[name]
         if name in scope.declaring:
-            chain = " -> ".join([*scope.declaring[scope.declaring.index(name) :], name])
-            self.diagnostics.error("E2122", f"`{name}` is defined by itself: {chain}", used or item.name.span)
+            # The last one's declaration holds the marked use: the chain is read from there.
+            user = scope.declaring[-1]
+            chain = " -> ".join([user, *scope.declaring[scope.declaring.index(name) :]])
+            self.diagnostics.error("E2122", f"`{user}` is defined by itself: {chain}", used or item.name.span)
             return None
         scope.declaring.append(name)
         try:
@@ -265,14 +267,17 @@ class Checker:
         """No function calls itself, directly or through others (E2119)."""
         functions = [function for scope in order for function in _functions(scope)]
         for cycle, span in cycles(functions, lambda function: self.calls.get(id(function), {}).values()):
-            self.diagnostics.error("E2119", f"recursion: {' -> '.join(function.name for function in cycle)}", span)
+            chain = " -> ".join(function.name for function in cycle)
+            help = "repeat with `while`, `for` or `static for`"
+            self.diagnostics.error("E2119", f"recursion: {chain}", span, help=help)
 
     def _nesting(self, order: list[ModuleScope]) -> None:
         """No block holds itself, directly or through its children (E2122)."""
         blocks = [block for scope in order for block in scope.checked.blocks.values()]
         for cycle, span in cycles(blocks, _children):
-            chain = " -> ".join(block.name for block in cycle)
-            self.diagnostics.error("E2122", f"block `{cycle[0].name}` holds itself: {chain}", span)
+            holder = cycle[-2].name
+            chain = " -> ".join([holder, *(block.name for block in cycle[:-1])])
+            self.diagnostics.error("E2122", f"block `{holder}` holds itself: {chain}", span)
         depths: dict[CheckedBlock, int] = {}
         for block in postorder(blocks, lambda block: [child for child, _ in _children(block)]):
             depths[block] = 1 + max((depths.get(child, 0) for child, _ in _children(block)), default=0)

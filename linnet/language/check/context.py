@@ -57,6 +57,47 @@ class AliasDecl:
 Decl = ConstDecl | AliasDecl | StructDecl | EnumType | CheckedFunction | CheckedBlock
 
 
+HABITS = {
+    "None": "the absent value is `none`",
+    "True": "write `true`",
+    "False": "write `false`",
+    "not": "write `!` before a scalar bool",
+    "float": "the element types are `f32`, `bf16`, ..; to convert a value write `cast<f32>(..)`",
+    "int": "the element types are `i64`, `i32`, ..; to convert a value write `cast<i64>(..)`",
+    "len": "shapes are in types: name the axis, as `N` in `Tensor[N; f32]`, and write `N`",
+    "range": "a range is written `0..N`, and stands in a loop",
+    "print": "nothing prints: return the value",
+    "zeros": "write `fill<f32>([..], 0)`",
+    "ones": "write `fill<f32>([..], 1)`",
+    "arange": "write `iota<i64>(N)`",
+    "cat": "write `concat(a, b, axis = 0)`",
+    "torch": "there is no torch here: the prelude and `std` have its functions",
+    "np": "there is no numpy here: the prelude and `std` have its functions",
+    "F": "there is no torch here: the prelude and `std` have its functions",
+    "pow": "there is no power operator: multiply, or use `exp` and `log`",
+    "einsum": "write it in index notation: `let y[i, j] = sum[k] a[i, k] * b[k, j]`",
+}
+"""What to write for names that other languages have, where nothing of that name is declared."""
+
+ELEMENT_TYPES = {
+    "float": "f32",
+    "float32": "f32",
+    "float16": "f16",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "float64": "f64",
+    "double": "f64",
+    "int": "i64",
+    "int64": "i64",
+    "long": "i64",
+    "int32": "i32",
+    "int8": "i8",
+    "uint8": "u8",
+    "byte": "u8",
+}
+"""Element types by the names that other languages give them."""
+
+
 @dataclass(slots=True, eq=False)
 class Import:
     """What a `use` binds: a module (`item` is None) or one of its items."""
@@ -99,6 +140,8 @@ class Context:
     read: set[int] = field(default_factory=set)
     spans: dict[int, Span] = field(default_factory=dict)
     loops: int = 0
+    # In a signature, whose types may repeat one fault: the messages given, each of which is given once.
+    said: set[str] | None = None
 
     def fail(
         self, code: str, message: str, span: Span, notes: Iterable[Note | str] = (), help: str | None = None
@@ -110,6 +153,10 @@ class Context:
     def error(
         self, code: str, message: str, span: Span, notes: Iterable[Note | str] = (), help: str | None = None
     ) -> None:
+        if self.said is not None:
+            if message in self.said:
+                return
+            self.said.add(message)
         as_notes = tuple(Note(note, None) if isinstance(note, str) else note for note in notes)
         self.checker.diagnostics.error(code, message, span, as_notes, help)
 
@@ -192,10 +239,16 @@ class Context:
         hint = None
         if name in DTYPES and what == "function":
             hint = f"to convert a value write `cast<{name}>(..)`"
+        elif name in HABITS:
+            hint = HABITS[name]
         elif home := self.checker.std_home(name):
             hint = f"add `use {home}::{{{name}}}`"
+        elif what == "type" and name.lower() in ELEMENT_TYPES:
+            hint = f"did you mean `{ELEMENT_TYPES[name.lower()]}`?"
         elif near := self.checker.nearest(name, self.visible_names(what)):
             hint = f"did you mean `{near}`?"
+        elif self.said is not None and what == "name":
+            hint = f"a size is a generic of what is declared: `<{name}: Dim>`"
         self.fail("E1201", f"unknown {what} `{name}`", span, help=hint)
 
     def visible_names(self, what: str = "name") -> list[str]:

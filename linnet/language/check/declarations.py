@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from linnet.language.check.context import PRELUDE, AliasDecl, CheckFailedError, ConstDecl, Context, Decl, ModuleScope
@@ -138,7 +139,13 @@ def generics(ctx: Context, nodes: Sequence[tree.Generic]) -> None:
 def _struct(ctx: Context, item: tree.StructItem) -> StructDecl:
     generics(ctx, item.generics)
     _distinct(ctx, [field.name for field in item.fields], "fields")
-    fields = tuple((field.name.text, resolve_type(ctx, field.type)) for field in item.fields)
+    fields: tuple[tuple[str, Type], ...] = ()
+    ctx.said = set()
+    for field in item.fields:
+        with suppress(CheckFailedError):
+            fields += ((field.name.text, resolve_type(ctx, field.type)),)
+    if len(fields) < len(item.fields):
+        raise CheckFailedError
     bounded(ctx, TupleType(tuple(type for _, type in fields)), item.name.span)
     decl = StructDecl(item.name.text, ctx.scope.checked.name, tuple(ctx.generics.values()), fields, item.name.span)
     for field, (name, type) in zip(item.fields, fields, strict=True):
@@ -159,20 +166,23 @@ def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | Non
     ctx.facts = outer.facts.extend(where) if where else outer.facts
     variables: list[LocalVar] = []
     defaults: list[Typed | None] = []
+    ctx.said = set()
     for parameter in item.parameters:
-        type = resolve_type(ctx, parameter.type)
-        default = None
-        if parameter.default is not None:
-            default = coerce(ctx, ctx.expr(parameter.default, type), type)
-            if not is_constant(default):
-                ctx.fail("E2123", "a default is a literal, a constant or `none`", parameter.default.span)
-        elif any(defaults):
+        if parameter.default is None and any(earlier.default for earlier in item.parameters[: len(variables)]):
             ctx.error(
                 "E2102", f"parameter `{parameter.name.text}` without a default follows one with", parameter.name.span
             )
+        try:
+            type = resolve_type(ctx, parameter.type)
+            default = _default(ctx, parameter.default, type) if parameter.default is not None else None
+        except CheckFailedError:
+            continue
         variables.append(LocalVar(parameter.name.text, type))
         defaults.append(default)
     result = resolve_type(ctx, item.result)
+    ctx.said = None
+    if len(variables) < len(item.parameters):
+        raise CheckFailedError
     if item.kind == "entry":
         written = [(var.type, node.type.span) for var, node in zip(variables, item.parameters, strict=True)]
         for type, span in [*written, (result, item.result.span)]:
@@ -197,6 +207,13 @@ def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | Non
     checker.nodes[id(function)] = item
     checker.contexts[id(function)] = ctx
     return function
+
+
+def _default(ctx: Context, node: tree.Expr, type: Type) -> Typed:
+    default = coerce(ctx, ctx.expr(node, type), type)
+    if not is_constant(default):
+        ctx.fail("E2123", "a default is a literal, a constant or `none`", node.span)
+    return default
 
 
 def _crosses(type: Type) -> bool:

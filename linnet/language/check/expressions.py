@@ -40,7 +40,9 @@ def expression(ctx: Context, node: tree.Expr, expected: Type | None = None) -> T
         case tree.BoolLiteral():
             return Literal(SCALAR_BOOL, node.span, node.value)
         case tree.StringLiteral():
-            ctx.fail("E2101", "text has no use in an expression", node.span)
+            ctx.fail(
+                "E2101", "text has no use in an expression", node.span, help="remove it: nothing prints or takes text"
+            )
         case tree.NoneLiteral():
             if not isinstance(expected, OptionalType):
                 if expected is not None:
@@ -50,7 +52,7 @@ def expression(ctx: Context, node: tree.Expr, expected: Type | None = None) -> T
                     "E2113",
                     "`none` needs a type from its context",
                     node.span,
-                    help="annotate it: `let x: T? = none`",
+                    help="annotate it, `let x: T? = none`; whether an optional is present is asked by `match`",
                 )
             return NoneValue(expected, node.span)
         case tree.SomeExpr():
@@ -110,13 +112,13 @@ def name(ctx: Context, node: tree.NameExpr) -> Typed:
         if text in ctx.checker.broken_members.get(id(ctx.block), ()):
             raise CheckFailedError
         if text in ctx.block.methods:
-            ctx.fail("E1208", f"`{text}` is a method: call it with `{text}(..)`", node.span)
+            ctx.fail("E1208", f"`{text}` is a method, not a value", node.span, help=f"call it: `{text}(..)`")
     found = ctx.find_item(text, node.span)
     if isinstance(found, ConstDecl):
         return found.value
     if found is None:
         if text in PRELUDE:
-            ctx.fail("E1208", f"`{text}` is a prelude function: call it", node.span)
+            ctx.fail("E1208", f"`{text}` is a prelude function, not a value", node.span, help=f"call it: `{text}(..)`")
         ctx.unknown(text, node.span)
     return members.not_a_value(ctx, found, text, node.span)
 

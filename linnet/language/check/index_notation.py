@@ -11,14 +11,16 @@ from linnet.language.check.dims import Clause, Dim
 from linnet.language.check.literals import INT_FLEX, is_flex, settle, settle_default
 from linnet.language.check.operators import is_integer, tensor
 from linnet.language.check.order import mentioned_names
-from linnet.language.check.substitute import same_shape
-from linnet.language.check.type_nodes import describe, dtype, where_help
+from linnet.language.check.substitute import same_element, same_shape
+from linnet.language.check.type_nodes import describe, dtype, plural, where_help
 from linnet.language.program.checked import Access, Build, DimValue, IndexVar, Reduce, Typed
-from linnet.language.program.types import BlockArrayType, Pack, Shape, ShapeElement, TensorType
+from linnet.language.program.types import BlockArrayType, Pack, Shape, TensorType
 from linnet.language.syntax import tree
 
 # What an index has before an axis gives it its extent.
 UNKNOWN: Shape = (Pack("?"),)
+# An access and the shape that it indexes.
+Whole = tuple[tree.IndexExpr, Shape]
 
 
 def build(ctx: Context, node: tree.LetIndexStmt) -> Typed:
@@ -134,7 +136,7 @@ def access(ctx: Context, node: tree.IndexExpr) -> Typed:
     for written, width in zip(node.positions, widths, strict=True):
         elements = type.shape[at : at + width]
         at += width
-        positions.append(_position(ctx, written, elements))
+        positions.append(_position(ctx, written, elements, (node, type.shape)))
     return Access(TensorType((), type.dtype), node.span, value, tuple(positions))
 
 
@@ -159,9 +161,10 @@ def _widths(ctx: Context, node: tree.IndexExpr, shape: Shape) -> list[int]:
     elif open_ or known != len(shape):
         ctx.fail(
             "E2204",
-            f"{len(node.positions)} positions do not index the {len(shape)} axes of the tensor",
+            f"{plural(len(node.positions), 'position')} for the {plural(len(shape), 'axis')} of the tensor",
             node.span,
             [f"its shape is [{', '.join(map(str, shape))}]"],
+            "inside index notation index every axis",
         )
     return [width for width in widths if width is not None]
 
@@ -183,10 +186,10 @@ def _index(ctx: Context, name: tree.Name, pack: bool) -> IndexVar:
     return var
 
 
-def _position(ctx: Context, node: tree.Position, elements: tuple[ShapeElement, ...]) -> IndexVar | Dim | Typed:
+def _position(ctx: Context, node: tree.Position, elements: Shape, whole: Whole) -> IndexVar | Dim | Typed:
     assert ctx.indices is not None
     if isinstance(node, tree.PackAxis):
-        return _use(ctx, _index(ctx, node.name, pack=True), elements, node)
+        return _use(ctx, _index(ctx, node.name, pack=True), elements, whole, node)
     (element,) = elements
     if isinstance(node, tree.NameExpr):
         is_index = node.name in ctx.indices
@@ -197,7 +200,7 @@ def _position(ctx: Context, node: tree.Position, elements: tuple[ShapeElement, .
             var = _index(ctx, tree.Name(node.span, node.name), pack=False)
             if isinstance(element, Pack):
                 ctx.fail("E3106", f"`*{element.name}` stands for any number of axes: index it with a pack", node.span)
-            return _use(ctx, var, elements, node)
+            return _use(ctx, var, elements, whole, node)
     if isinstance(element, Pack):
         ctx.fail("E3106", f"`*{element.name}` stands for any number of axes: index it with a pack", node.span)
     assert not isinstance(node, (tree.SliceItem, tree.EllipsisItem))
@@ -217,7 +220,7 @@ def _is_value(ctx: Context, node: tree.NameExpr) -> bool:
     return ctx.find_item(node.name, node.span) is not None
 
 
-def _use(ctx: Context, var: IndexVar, elements: tuple[ShapeElement, ...], node: tree.Position) -> IndexVar:
+def _use(ctx: Context, var: IndexVar, elements: Shape, whole: Whole, node: tree.Position) -> IndexVar:
     """Give the index its extent, or prove that it has this one (E2201)."""
     if var.extent == UNKNOWN:
         var.extent = elements
@@ -226,6 +229,9 @@ def _use(ctx: Context, var: IndexVar, elements: tuple[ShapeElement, ...], node: 
         help = None
         if len(elements) == 1 and isinstance(elements[0], Dim) and isinstance(var.extent[0], Dim):
             help = where_help(ctx, Clause("==", var.extent[0], elements[0]))
+            if _elsewhere(ctx, var, whole):
+                swap = f"`{had}` is another axis of `{whole[0].object.span.text}`: swap its indices"
+                help = f"{swap}, or {help}" if help else swap
         ctx.fail(
             "E2201",
             f"index `{var.name}` runs over `{had}` and over `{has}`",
@@ -234,3 +240,15 @@ def _use(ctx: Context, var: IndexVar, elements: tuple[ShapeElement, ...], node: 
             help,
         )
     return var
+
+
+def _elsewhere(ctx: Context, var: IndexVar, whole: Whole) -> bool:
+    """Whether an axis of the access that another index stands at has the extent of this one."""
+    node, shape = whole
+    for written, element in zip(reversed(node.positions), reversed(shape), strict=False):
+        if isinstance(written, tree.PackAxis):
+            break
+        own = isinstance(written, tree.NameExpr) and written.name == var.name
+        if not own and same_element(element, var.extent[0], ctx.facts):
+            return True
+    return False

@@ -11,7 +11,17 @@ from linnet.language.check.dims import Clause, Dim
 from linnet.language.check.substitute import FLEX, FLEX_FLOAT, FLEX_INT, same_element, same_shape, same_type
 from linnet.language.check.type_nodes import describe, where_help
 from linnet.language.program.checked import DimValue, IfValue, Literal, MatchEnum, MatchOptional, Primitive, Typed
-from linnet.language.program.types import FLOATS, INTEGERS, DType, DTypeVar, OptionalType, TensorType, Type
+from linnet.language.program.types import (
+    FLOATS,
+    INTEGERS,
+    DType,
+    DTypeVar,
+    OptionalType,
+    Pack,
+    Shape,
+    TensorType,
+    Type,
+)
 from linnet.language.source import Span
 
 INT_FLEX = TensorType((), FLEX_INT)
@@ -45,9 +55,11 @@ def settle(ctx: Context, node: Typed, dtype: DType) -> Typed:
         return node
     assert isinstance(node.type, TensorType)
     if node.type.dtype == FLEX_FLOAT and not _is_float(dtype):
-        ctx.fail("E2103", f"a float literal cannot be `{dtype}`", node.span, help="write an integer literal")
+        wanted = "write `true` or `false`" if dtype == "bool" else "write an integer literal"
+        ctx.fail("E2103", f"a float literal cannot be `{dtype}`", node.span, help=wanted)
     if dtype == "bool" or (isinstance(dtype, DTypeVar) and dtype.kind == "DType"):
-        ctx.fail("E2103", f"{describe(node.type)} cannot be `{dtype}`", node.span)
+        help = "write `true` or `false`" if dtype == "bool" else None
+        ctx.fail("E2103", f"{describe(node.type)} cannot be `{dtype}`", node.span, help=help)
     settled = TensorType((), dtype)
     match node:
         case DimValue():
@@ -101,8 +113,11 @@ def _rounds_into(value: float, dtype: str) -> bool:
     return True
 
 
-def coerce(ctx: Context, node: Typed, expected: Type, what: str = "") -> Typed:
-    """`node` as a value of `expected`: literals settle, everything else must already have that type."""
+def coerce(ctx: Context, node: Typed, expected: Type, what: str = "", declared: Type | None = None) -> Typed:
+    """`node` as a value of `expected`: literals settle, everything else must already have that type.
+
+    `declared` is that type before the generics in it were replaced.
+    """
     if is_flex(node.type) and isinstance(expected, TensorType):
         if expected.shape:
             ctx.fail(
@@ -114,15 +129,19 @@ def coerce(ctx: Context, node: Typed, expected: Type, what: str = "") -> Typed:
         return settle(ctx, node, expected.dtype)
     if same_type(node.type, expected, ctx.facts):
         return node
-    mismatch(ctx, node.type, expected, node.span, what)
+    mismatch(ctx, node.type, expected, node.span, what, declared)
 
 
-def mismatch(ctx: Context, found: Type, expected: Type, span: Span, what: str = "") -> NoReturn:
+def mismatch(
+    ctx: Context, found: Type, expected: Type, span: Span, what: str = "", declared: Type | None = None
+) -> NoReturn:
     """Say in which way two types disagree: dtype, shape or kind."""
     notes = [f"expected {describe(expected)}", f"   found {describe(found)}"]
+    if declared is not None and describe(declared) != describe(expected):
+        notes.insert(0, f"declared {describe(declared)}")
     if isinstance(found, TensorType) and isinstance(expected, TensorType):
         if not same_shape(found.shape, expected.shape, ctx.facts):
-            _shape_mismatch(ctx, found, expected, span, what, notes)
+            _shape_mismatch(ctx, found, expected, span, what, notes, declared)
         ctx.fail(
             "E2103",
             f"expected dtype `{expected.dtype}`{what}, found {_dtype_text(found.dtype)}",
@@ -132,7 +151,8 @@ def mismatch(ctx: Context, found: Type, expected: Type, span: Span, what: str = 
         )
     help = None
     if isinstance(expected, OptionalType) and same_type(found, expected.inner, ctx.facts):
-        help = "a bare value is not an optional: write `some(..)`"
+        written = span.text if len(span.text) <= 40 and "\n" not in span.text else ".."
+        help = f"a bare value is not an optional: write `some({written})`"
     elif isinstance(found, OptionalType) and same_type(found.inner, expected, ctx.facts):
         help = "take it apart: `match v { some(x) => .. none => .. }`"
     ctx.fail("E2101", f"expected {describe(expected)}{what}, found {describe(found)}", span, notes, help)
@@ -143,14 +163,48 @@ def _dtype_text(dtype: DType) -> str:
 
 
 def _shape_mismatch(
-    ctx: Context, found: TensorType, expected: TensorType, span: Span, what: str, notes: list[str]
+    ctx: Context,
+    found: TensorType,
+    expected: TensorType,
+    span: Span,
+    what: str,
+    notes: list[str],
+    declared: Type | None,
 ) -> NoReturn:
     if len(found.shape) != len(expected.shape):
         ctx.fail("E2202", f"expected `{expected}`{what}, found `{found}`: their ranks differ", span, notes)
     for position, (a, b) in enumerate(zip(found.shape, expected.shape, strict=True)):
         if not same_element(a, b, ctx.facts):
             help = None
-            if isinstance(a, Dim) and isinstance(b, Dim):
+            order = permutation(ctx, found.shape, expected.shape)
+            if order is not None:
+                help = f"the axes are in another order: `permute(.., {order})` gives the one expected"
+            elif isinstance(a, Dim) and isinstance(b, Dim):
                 help = where_help(ctx, Clause("==", a, b))
+                turned = _transposed(ctx, found, b, position, declared)
+                if turned is not None:
+                    swap = f"axis {turned} of it is `{b}`: are its axes in the right order?"
+                    help = f"{swap} Or {help}" if help else swap
             ctx.fail("E2202", f"axis {position}: expected `{b}`{what}, found `{a}`", span, notes, help)
     raise AssertionError("the shapes are equal")
+
+
+def permutation(ctx: Context, found: Shape, expected: Shape) -> list[int] | None:
+    """The one order of `found`'s axes that makes it `expected`, if there is one."""
+    order: list[int] = []
+    for wanted in expected:
+        fits = [at for at, element in enumerate(found) if same_element(element, wanted, ctx.facts)]
+        if len(fits) != 1 or fits[0] in order or isinstance(found[fits[0]], Pack):
+            return None
+        order += fits
+    return order
+
+
+def _transposed(ctx: Context, found: TensorType, wanted: Dim, position: int, declared: Type | None) -> int | None:
+    """The axis of `found` that is as long as that at `position` should be, where the declaration tells them apart."""
+    if not isinstance(declared, TensorType) or len(declared.shape) != len(found.shape):
+        return None
+    for at, element in enumerate(found.shape):
+        if declared.shape[at] != declared.shape[position] and same_element(element, wanted, ctx.facts):
+            return at
+    return None

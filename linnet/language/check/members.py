@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import NoReturn
 
-from linnet.language.check.context import CheckFailedError, ConstDecl, Context
+from linnet.language.check.context import PRELUDE, CheckFailedError, ConstDecl, Context
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.references import Part
 from linnet.language.check.substitute import substitute
@@ -19,6 +19,7 @@ from linnet.language.program.checked import (
     Local,
     SelfBlock,
     StateValue,
+    StructDecl,
     SubBlock,
     Typed,
     Weight,
@@ -56,9 +57,15 @@ def scalar_inside(ctx: Context, value: Typed) -> Typed:
 
 
 def not_a_value(ctx: Context, found: object, text: str, span: Span) -> NoReturn:
-    kinds = {CheckedFunction: "a function: call it", CheckedBlock: "a block", LoadedModule: "a module"}
-    what = next((words for kind, words in kinds.items() if isinstance(found, kind)), "a type")
-    ctx.fail("E1208", f"`{text}` is {what}, not a value", span)
+    kinds = {
+        CheckedFunction: ("a function", f"call it: `{text}(..)`"),
+        CheckedBlock: ("a block", "declare it as a `sub`, then use that"),
+        LoadedModule: ("a module", f"name one of its items: `{text}.x`"),
+        EnumType: ("an enum", f"name one of its variants: `{text}.X`"),
+        StructDecl: ("a struct", f"build one from its fields: `{text}(field = ..)`"),
+    }
+    what, help = next((words for kind, words in kinds.items() if isinstance(found, kind)), ("a type", None))
+    ctx.fail("E1208", f"`{text}` is {what}, not a value", span, help=help)
 
 
 def member(ctx: Context, node: tree.MemberExpr) -> Typed:
@@ -106,7 +113,7 @@ def member(ctx: Context, node: tree.MemberExpr) -> Typed:
 def no_such_part(ctx: Context, value: Typed, name: tree.Name, what: str) -> NoReturn:
     """Say that a value has no member or method of that name, and what stands in the way (E2107)."""
     notes: list[Note | str] = []
-    help = _way_inside(value.type)
+    help = _way_inside(value.type) or _habit(value.type, name.text, value.span.text)
     hidden = ctx.block.members.get(value.var.name) if ctx.block is not None and isinstance(value, Local) else None
     if hidden is not None:
         notes = [
@@ -122,6 +129,32 @@ def _way_inside(type: Type) -> str | None:
         return "take it apart first: `match v { some(x) => .. none => .. }`"
     if isinstance(type, BlockArrayType):
         return "take one of its blocks: `layers[0]`, or each with `static for layer in layers`"
+    return None
+
+
+def _habit(type: Type, name: str, text: str) -> str | None:
+    """What replaces a tensor's attribute or method of other languages."""
+    if not isinstance(type, TensorType):
+        return None
+    if name in ("shape", "size", "dim", "ndim"):
+        return "shapes are in types: name the axis, as `N` in `Tensor[N; f32]`, and write `N`"
+    if name == "dtype":
+        return "the element type is in the type, as `T` in `Tensor[N; T]`"
+    text = text if len(text) <= 20 and "\n" not in text else "x"
+    if name in ("T", "mT", "t", "transpose"):
+        return f"write `permute({text}, [1, 0])`, or name the axes in another order in index notation"
+    if name in ("view", "flatten", "unsqueeze", "squeeze", "contiguous"):
+        return f"write `reshape({text}, [..])`"
+    if name in ("to", "float", "half", "bfloat16", "double", "int", "long"):
+        return f"write `cast<f32>({text})`"
+    if name in ("sum", "prod", "max", "min", "any", "all"):
+        return f"a reduction names its index: `{name}[i] {text}[i]`"
+    if name == "mean":
+        return f"write `(sum[i] {text}[i]) / N`, with `N` the extent"
+    if name in ("expand", "repeat"):
+        return f"write `broadcast_to({text}, [..])`"
+    if name in PRELUDE:
+        return f"write `{name}({text})`: tensors have no methods"
     return None
 
 

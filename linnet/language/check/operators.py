@@ -12,7 +12,17 @@ from linnet.language.check.literals import FLOAT_FLEX, INT_FLEX, is_flex, settle
 from linnet.language.check.substitute import FLEX_FLOAT, same_element
 from linnet.language.check.type_nodes import describe, prove, where_help
 from linnet.language.program.checked import DimValue, Literal, Primitive, Typed
-from linnet.language.program.types import FLOATS, INTEGERS, KINDS, DType, DTypeVar, Shape, ShapeElement, TensorType
+from linnet.language.program.types import (
+    FLOATS,
+    INTEGERS,
+    KINDS,
+    DType,
+    DTypeVar,
+    OptionalType,
+    Shape,
+    ShapeElement,
+    TensorType,
+)
 from linnet.language.source import Span
 from linnet.language.syntax import tree
 
@@ -51,7 +61,13 @@ def is_signed(dtype: DType) -> bool:
 def tensor(ctx: Context, node: Typed, what: str) -> TensorType:
     """The node's type, which must be a tensor's (E2104)."""
     if not isinstance(node.type, TensorType):
-        ctx.fail("E2104", f"{what} is not defined for {describe(node.type)}", node.span)
+        optional = isinstance(node.type, OptionalType)
+        ctx.fail(
+            "E2104",
+            f"{what} is not defined for {describe(node.type)}",
+            node.span,
+            help="take it apart first: `match v { some(x) => .. none => .. }`" if optional else None,
+        )
     return node.type
 
 
@@ -72,7 +88,15 @@ def broadcast(ctx: Context, a: Shape, b: Shape, span: Span) -> Shape:
         else:
             help = where_help(ctx, Clause("==", x, y)) if isinstance(x, Dim) and isinstance(y, Dim) else None
             notes = [f" left: [{', '.join(map(str, a))}]", f"right: [{', '.join(map(str, b))}]"]
-            ctx.fail("E2207", f"cannot broadcast: `{x}` and `{y}` are not proven equal, nor 1", span, notes, help)
+            short, long = sorted((a, b), key=len)
+            if 0 < len(short) < len(long) and all(
+                same_element(p, q, ctx.facts) for p, q in zip(short, long, strict=False)
+            ):
+                wanted = ", ".join([*map(str, short), *["1"] * (len(long) - len(short))])
+                help = f"shapes align at their last axes: `reshape(.., [{wanted}])`, or use index notation"
+            known = isinstance(x, Dim) and isinstance(y, Dim) and (x - y).constant is not None
+            words = "neither equal nor 1" if known else "not proven equal, nor 1"
+            ctx.fail("E2207", f"cannot broadcast: `{x}` and `{y}` are {words}", span, notes, help)
     return tuple(reversed(result))
 
 
@@ -183,7 +207,8 @@ def _dim_arithmetic(ctx: Context, op: str, a: Dim, b: Dim, span: Span) -> Dim:
             return a * b
         if not ctx.checker.in_where:
             goal = Clause(">", b, Dim.of(0))
-            prove(ctx, "E2205", goal, f"cannot prove that the divisor `{b}` is positive", span)
+            refuted = f"the divisor `{b}` is not positive"
+            prove(ctx, "E2205", goal, f"cannot prove that the divisor `{b}` is positive", span, refuted=refuted)
             if a.constant is not None and b.constant is not None:
                 quotient = abs(a.constant) // b.constant * (1 if a.constant >= 0 else -1)
                 return Dim.of(quotient if op == "/" else a.constant - quotient * b.constant)

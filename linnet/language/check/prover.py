@@ -66,14 +66,14 @@ class Facts:
         """Whether `a <= b` is proven."""
         return self.prove(Clause("<=", a, b))
 
-    def missing(self, goal: Clause) -> str:
+    def missing(self, goal: Clause) -> tuple[Clause, ...]:
         """The simplest clauses found that, added to `where`, would prove `goal`; else the goal itself."""
         candidates = [clause for clause in _candidates(goal) if not self.prove(clause)][:MAX_CANDIDATES]
         for count in (1, 2):
             for chosen in islice(combinations(candidates, count), MAX_CANDIDATES):
                 if self.extend(chosen).prove(goal):
-                    return ", ".join(map(str, chosen))
-        return str(goal)
+                    return chosen
+        return (goal,)
 
     def _prove(self, goal: Clause) -> bool:
         try:

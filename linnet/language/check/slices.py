@@ -6,7 +6,7 @@ from linnet.language.check.context import Context
 from linnet.language.check.dims import Clause, Dim
 from linnet.language.check.literals import INT_FLEX, is_flex
 from linnet.language.check.operators import is_integer, tensor
-from linnet.language.check.type_nodes import describe, dimension, prove
+from linnet.language.check.type_nodes import describe, dimension, plural, prove
 from linnet.language.program.checked import At, DimValue, Keep, Range, Slice, SubElement, Typed
 from linnet.language.program.types import BlockArrayType, Pack, Shape, ShapeElement, TensorType
 from linnet.language.source import Span
@@ -52,7 +52,7 @@ def _expand(ctx: Context, node: tree.IndexExpr, shape: Shape) -> list[tree.Posit
         count = len(written) - len(ellipses)
         ctx.fail(
             "E2204",
-            f"{count} positions for the {len(shape)} axes of the tensor",
+            f"{count} positions for the {plural(len(shape), 'axis')} of the tensor",
             node.span,
             [f"its shape is [{', '.join(map(str, shape))}]"],
         )
@@ -103,9 +103,23 @@ def in_bounds(ctx: Context, position: Dim, extent: ShapeElement, span: Span) -> 
         last = extent + position.constant
         ctx.fail("E2209", "there are no negative indices", span, help=f"count from the end: `{last}`")
     low = Clause("<=", Dim.of(0), position)
-    prove(ctx, "E2209", low, f"cannot prove that position `{position}` is not negative", span)
-    high = Clause("<", position, extent)
-    prove(ctx, "E2209", high, f"cannot prove that position `{position}` lies inside the axis of `{extent}`", span)
+    prove(
+        ctx,
+        "E2209",
+        low,
+        f"cannot prove that index `{position}` is not negative",
+        span,
+        refuted=f"index `{position}` is negative",
+    )
+    prove(
+        ctx,
+        "E2209",
+        Clause("<", position, extent),
+        f"cannot prove that index `{position}` is inside the axis of `{extent}`",
+        span,
+        refuted=f"index `{position}` is outside the axis of `{extent}`",
+        help="an axis of 0 has no index" if extent == Dim.of(0) else f"the last index is `{extent - 1}`",
+    )
 
 
 def _range(ctx: Context, extent: Dim, node: tree.SliceItem) -> Range:
@@ -117,12 +131,27 @@ def _range(ctx: Context, extent: Dim, node: tree.SliceItem) -> Range:
         if constant is None or constant <= 0:
             ctx.fail("E2209", "a slice's step is a positive constant", node.step.span)
         step = constant
-    for goal, words in (
-        (Clause("<=", Dim.of(0), start), f"the start `{start}` is not negative"),
-        (Clause("<=", start, stop), f"the start `{start}` is at most the stop `{stop}`"),
-        (Clause("<=", stop, extent), f"the stop `{stop}` lies inside the axis of `{extent}`"),
+    for goal, words, refuted, help in (
+        (
+            Clause("<=", Dim.of(0), start),
+            f"the start `{start}` is not negative",
+            f"the start `{start}` is negative",
+            "",
+        ),
+        (
+            Clause("<=", start, stop),
+            f"the start `{start}` is at most the stop `{stop}`",
+            f"the start `{start}` is past the stop `{stop}`",
+            "a slice is written `start:stop`, and its stop is excluded",
+        ),
+        (
+            Clause("<=", stop, extent),
+            f"the stop `{stop}` lies inside the axis of `{extent}`",
+            f"the stop `{stop}` is outside the axis of `{extent}`",
+            f"the axis ends at `{extent}`",
+        ),
     ):
-        prove(ctx, "E2209", goal, f"cannot prove that {words}", node.span)
+        prove(ctx, "E2209", goal, f"cannot prove that {words}", node.span, refuted=refuted, help=help or None)
     return Range(start, stop, step)
 
 

@@ -137,19 +137,32 @@ def _assign(ctx: Context, node: tree.AssignStmt) -> Statement:
             raise CheckFailedError
         if not var.mutable:
             declared = ctx.spans.get(id(var))
+            parameter = ctx.function is not None and var in ctx.function.parameters
+            member = ctx.block.members.get(name) if ctx.block is not None else None
+            if parameter:
+                help = f"a parameter is fixed: copy it, as in `var new_{name} = {name}`"
+            elif member is not None and member.kind == "state":
+                help = f"it hides the `state` of that name: assign that without `let`, `{name} = ..`"
+            else:
+                help = f"declare it with `var {name} = ..`"
             ctx.fail(
                 "E2108",
                 f"`{name}` is not a `var`",
                 node.name.span,
                 [Note("declared here", declared)] if declared else (),
-                f"declare it with `var {name} = ..`",
+                help,
             )
         ctx.checker.references.use(node.name.span, var)
         return Let(var, _assigned(ctx, node, var.type))
     if ctx.block is not None and name in ctx.block.members:
         member = ctx.block.members[name]
         if member.kind != "state":
-            ctx.fail("E2108", f"`{name}` is a `{member.kind}`: only own `state` can be assigned", node.name.span)
+            ctx.fail(
+                "E2108",
+                f"`{name}` is a `{member.kind}`: only own `state` can be assigned",
+                node.name.span,
+                help="for a new value choose another name, and declare it with `let`",
+            )
         ctx.checker.member_read(ctx.block, name)
         ctx.checker.references.use(node.name.span, member)
         return AssignState(name, _assigned(ctx, node, member.type))
@@ -157,8 +170,22 @@ def _assign(ctx: Context, node: tree.AssignStmt) -> Statement:
         raise CheckFailedError
     method = ctx.block is not None and name in ctx.block.methods
     if method or ctx.find_item(name, node.name.span) is not None or name in ctx.generics:
-        ctx.fail("E2108", f"`{name}` cannot be assigned", node.name.span)
-    ctx.unknown(name, node.name.span)
+        ctx.fail(
+            "E2108",
+            f"`{name}` cannot be assigned",
+            node.name.span,
+            help="for a new value choose another name, and declare it with `let`",
+        )
+    ctx.poison(node.name)
+    assignable = [name for scope in ctx.locals for name, var in scope.items() if var.mutable]
+    assignable += [name for name, member in (ctx.block.members if ctx.block else {}).items() if member.kind == "state"]
+    near = ctx.checker.nearest(name, [other for other in assignable if other != name])
+    ctx.fail(
+        "E1201",
+        f"unknown name `{name}`",
+        node.name.span,
+        help=f"did you mean `{near}`?" if near else f"declare it: `let {name} = ..`, or `var` if it changes later",
+    )
 
 
 def _assigned(ctx: Context, node: tree.AssignStmt, type: Type) -> Typed:
@@ -198,11 +225,21 @@ def _static_for(ctx: Context, node: tree.StaticForStmt, result: Type) -> Stateme
                 "E2121",
                 f"`static for` runs over a block array or a range, found {describe(array.type)}",
                 node.iterable.span,
-                help="for a run-time loop write `for i in a..b`",
+                help=_what_runs(array.type, node.iterable.span.text),
             )
         var = LocalVar(node.name.text, array.type.inner)
         ctx.declare_local(node.name, var, warn_unused=False)
         return StaticForBlocks(var, array, _loop_body(ctx, node.body, result))
+
+
+def _what_runs(type: Type, text: str) -> str:
+    """What to loop over in place of a value."""
+    match type:
+        case BlockType():
+            return f"an array of blocks is declared `sub {text}: [{type}; N]`"
+        case TensorType(shape=(Dim() as first, *_)):
+            return f"loop over its positions, `static for i in 0..{first}`, and take `{text}[i]`"
+    return "a range is written `0..N`"
 
 
 def _range(ctx: Context, start: tree.Expr | None, stop: tree.Expr | None) -> tuple[Dim, Dim]:

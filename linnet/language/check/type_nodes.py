@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
-from linnet.language.check.context import AliasDecl, CheckFailedError, Context
+from linnet.language.check.context import ELEMENT_TYPES, AliasDecl, CheckFailedError, Context
 from linnet.language.check.dims import Clause, Dim, DimError
 from linnet.language.check.modules import LoadedModule
 from linnet.language.check.substitute import FLEX_INT, kind_accepts, substitute, substitute_clause, substitute_value
@@ -49,28 +49,77 @@ def dimension(ctx: Context, node: tree.Expr, nonnegative: bool = True) -> Dim:
             node.span,
             help="use literals, `Dim` generics, integer constants and + - * / % min max",
         )
-    if nonnegative and not ctx.facts.nonnegative(value.dim):
+    if nonnegative:
         goal = Clause(">=", value.dim, Dim.of(0))
-        ctx.fail("E2208", f"dimension `{value.dim}` may be negative", node.span, help=where_help(ctx, goal))
+        prove(
+            ctx,
+            "E2208",
+            goal,
+            f"dimension `{value.dim}` may be negative",
+            node.span,
+            refuted=f"dimension `{value.dim}` is negative",
+        )
     return value.dim
 
 
 def where_help(ctx: Context, goal: Clause) -> str | None:
-    """The help line that names the clause which would let `goal` be proven."""
+    """The help line that names the clause which would let `goal` be proven, if one that makes sense would."""
     symbols = goal.left.symbols() | goal.right.symbols()
     # A pack's count of elements is no dimension that a clause could name.
     if (goal.left - goal.right).constant is not None or any(name.startswith("*") for name in symbols):
         return None
+    if is_false(ctx, goal):
+        return f"`{_arranged(goal)}` is false for all dimensions allowed here: no where clause helps"
+    terms = tuple((goal.left - goal.right).terms())
+    one_sign = len({coefficient > 0 for coefficient, _ in terms}) == 1
+    if goal.op == "==" and one_sign and all(isinstance(factor, str) for _, factors in terms for factor in factors):
+        # A sum of terms that are never negative is zero only where each of them is.
+        return f"`{_arranged(goal)}` holds only for an empty axis: one of the two sizes must change"
     owner = ctx.owner
     if ctx.block is not None and symbols <= {generic.name for generic in ctx.block.generics}:
         owner = f"block {ctx.block.name}"
-    return f'add "{ctx.facts.missing(goal)}" to the where clause{f" of {owner}" if owner else ""}'
+    missing = ", ".join(str(_arranged(clause)) for clause in ctx.facts.missing(goal))
+    return f'add "{missing}" to the where clause{f" of {owner}" if owner else ""}'
 
 
-def prove(ctx: Context, code: str, goal: Clause, message: str, span: Span, notes: Sequence[str] = ()) -> None:
-    """Fail with `code` unless `goal` is proven."""
-    if not ctx.facts.prove(goal):
-        ctx.fail(code, message, span, notes, where_help(ctx, goal))
+def _arranged(clause: Clause) -> Clause:
+    """The clause as one would write it: no term subtracted, and a number on the right."""
+    sides = [Dim.of(0), Dim.of(0)]
+    for side, dim in enumerate((clause.left, clause.right)):
+        for coefficient, factors in dim.terms():
+            term = Dim.of(abs(coefficient))
+            for factor in factors:
+                term = term * Dim.atom(factor)
+            to = side if coefficient > 0 else 1 - side
+            sides[to] = sides[to] + term
+    left, right = sides
+    if left.constant is not None and right.constant is None:
+        return Clause({"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(clause.op, clause.op), right, left)
+    return Clause(clause.op, left, right)
+
+
+def is_false(ctx: Context, goal: Clause) -> bool:
+    """Whether the goal is proven to fail: then no fact could help."""
+    opposite = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}[goal.op]
+    return ctx.facts.prove(Clause(opposite, goal.left, goal.right))
+
+
+def prove(
+    ctx: Context,
+    code: str,
+    goal: Clause,
+    message: str,
+    span: Span,
+    notes: Sequence[str] = (),
+    refuted: str | None = None,
+    help: str | None = None,
+) -> None:
+    """Fail with `code` unless `goal` is proven: with `refuted` and `help` where it is plainly false."""
+    if ctx.facts.prove(goal):
+        return
+    if refuted is not None and is_false(ctx, goal):
+        ctx.fail(code, refuted, span, notes, help)
+    ctx.fail(code, message, span, notes, where_help(ctx, goal))
 
 
 def where_clauses(ctx: Context, nodes: Sequence[tree.Expr]) -> tuple[Clause, ...]:
@@ -131,6 +180,7 @@ def dtype(ctx: Context, node: tree.NamedType) -> DType:
         if ctx.find_item(name, node.span) is not None:
             ctx.fail("E1208", f"`{name}` is not an element type", node.span)
     near = get_close_matches(node.span.text, [*DTYPES, *ctx.generics], 1)
+    near += [ELEMENT_TYPES[word] for word in get_close_matches(node.span.text.lower(), ELEMENT_TYPES, 1)]
     ctx.fail(
         "E1201",
         f"unknown element type `{node.span.text}`",
@@ -153,6 +203,13 @@ def resolve_type(ctx: Context, node: tree.TypeNode, blocks: bool = False) -> Typ
             return bounded(ctx, TupleType(tuple(resolve_type(ctx, item) for item in node.items)), node.span)
         case tree.ArrayTypeNode():
             inner = resolve_type(ctx, node.inner, blocks)
+            if isinstance(inner, OptionalType) and isinstance(inner.inner, BlockType):
+                ctx.fail(
+                    "E4101",
+                    "the blocks of an array cannot be optional",
+                    node.inner.span,
+                    help="declare each that may be absent as a `sub` of its own, `?` behind its type",
+                )
             if not isinstance(inner, BlockType):
                 ctx.fail("E2101", "only blocks come in arrays", node.span, help="a tensor is `Tensor[axes; dtype]`")
             return BlockArrayType(inner, dimension(ctx, node.count))
@@ -218,23 +275,38 @@ def prove_where(
         changed = [f"{name} = {value_text(mapping[name])}" for name in names if mapping.get(name) != Dim.symbol(name)]
         given = f" for {', '.join(changed)}" if changed else ""
         notes = [Note(f"{what} requires it", declared)]
+        if is_false(ctx, goal):
+            ctx.fail("E2206", f"`{clause}` is false{given}", span, notes)
         ctx.fail("E2206", f"cannot prove `{clause}`{given}", span, notes, where_help(ctx, goal))
 
 
-def generic_argument(ctx: Context, decl: GenericDecl, node: tree.GenericArg) -> GenericValue:
-    """One written generic argument, of the kind that `decl` asks for (E2111, E2112)."""
+def generic_argument(
+    ctx: Context, decl: GenericDecl, node: tree.GenericArg, decls: Sequence[GenericDecl] = ()
+) -> GenericValue:
+    """One written generic argument, of the kind that `decl`, one of `decls`, asks for (E2111, E2112)."""
     if decl.kind == "Shape":
         if isinstance(node, tree.ShapeArg):
             return shape(ctx, node.axes)
-        ctx.fail("E2111", f"generic `{decl.name}` is a Shape: write `[A, B]`", node.span)
+        ctx.fail("E2111", f"generic `{decl.name}` is a Shape: write `[A, B]`", node.span, help=_order(decls))
     if isinstance(node, tree.ShapeArg):
-        ctx.fail("E2111", f"generic `{decl.name}` is a {decl.kind}, not a Shape", node.span)
+        ctx.fail("E2111", f"generic `{decl.name}` is a {decl.kind}, not a Shape", node.span, help=_order(decls))
     if decl.kind == "Dim":
-        if isinstance(node, tree.NameExpr) and node.name in DTYPES:
-            ctx.fail("E2111", f"generic `{decl.name}` is a Dim, found the element type `{node.name}`", node.span)
+        generic = ctx.generics.get(node.name) if isinstance(node, tree.NameExpr) else None
+        if isinstance(node, tree.NameExpr) and (
+            node.name in DTYPES or (generic is not None and generic.kind not in ("Dim", "Shape"))
+        ):
+            found = f"the element type `{node.name}`"
+            ctx.fail("E2111", f"generic `{decl.name}` is a Dim, found {found}", node.span, help=_order(decls))
         return dimension(ctx, node)
-    if not isinstance(node, tree.NameExpr):
-        ctx.fail("E2111", f"generic `{decl.name}` is an element type ({decl.kind}), found a dimension", node.span)
+    generic = ctx.generics.get(node.name) if isinstance(node, tree.NameExpr) else None
+    if not isinstance(node, tree.NameExpr) or (generic is not None and generic.kind == "Dim"):
+        found = f"the dimension `{node.span.text}`"
+        ctx.fail(
+            "E2111",
+            f"generic `{decl.name}` is an element type ({decl.kind}), found {found}",
+            node.span,
+            help=_order(decls),
+        )
     given = dtype(ctx, tree.NamedType(node.span, (tree.Name(node.span, node.name),), None))
     if not kind_accepts(decl.kind, given):
         ctx.fail("E2112", f"`{given}` is not {decl.kind}, which generic `{decl.name}` asks for", node.span)
@@ -251,20 +323,26 @@ def explicit_generics(
     """Written generic arguments in declaration order, defaults filled in (E2111). Raises CheckFailedError."""
     nodes = nodes or ()
     if len(nodes) > len(decls):
-        ctx.fail("E2111", f"`{name}` takes {plural(len(decls), 'generic argument')}, found {len(nodes)}", span)
+        message = f"`{name}` takes {plural(len(decls), 'generic argument')}, found {len(nodes)}"
+        ctx.fail("E2111", message, span, help=_order(decls))
     mapping: dict[str, GenericValue] = {}
     for decl, node in zip(decls, nodes, strict=False):
-        mapping[decl.name] = generic_argument(ctx, decl, node)
+        mapping[decl.name] = generic_argument(ctx, decl, node, decls)
     for decl in decls[len(nodes) :]:
         if decl.default is None:
             ctx.fail(
                 "E2111",
                 f"`{name}` needs a generic argument for `{decl.name}`",
                 span,
-                help=f"its generics are <{', '.join(generic_text(d) for d in decls)}>",
+                help=_order(decls),
             )
         mapping[decl.name] = substitute_value(decl.default, mapping)
     return tuple(mapping[decl.name] for decl in decls)
+
+
+def _order(decls: Sequence[GenericDecl]) -> str | None:
+    """Generics as they are declared, for a help line."""
+    return f"its generics are <{', '.join(map(generic_text, decls))}>" if decls else None
 
 
 def generic_text(decl: GenericDecl) -> str:
@@ -312,4 +390,5 @@ def describe(type: Type) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    several = {"axis": "axes"}.get(noun, f"{noun}s")
+    return f"{count} {noun if count == 1 else several}"

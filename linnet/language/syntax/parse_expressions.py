@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from linnet.language.diagnostics import Diagnostic, Note
 from linnet.language.source import Span
-from linnet.language.syntax.cursor import Cursor
+from linnet.language.syntax.cursor import Cursor, ParseError
 from linnet.language.syntax.lexer import KEYWORDS, RESERVED, Token
 from linnet.language.syntax.tree import (
     Axis,
@@ -55,9 +56,62 @@ PREFIX = frozenset("!-+")
 REDUCTIONS = frozenset(("sum", "prod", "max", "min", "any", "all"))
 
 
+BEGINS_OPERAND = frozenset("name int float string true false none some if match ( [".split())
+"""Tokens that an operand begins with."""
+
+MISSING_COMMA = "put a `,` between two items"
+
+WORD_OPERATORS = {
+    "and": "between scalar bools write `&&`, between bool tensors `&`",
+    "or": "between scalar bools write `||`, between bool tensors `|`",
+    "is": "compare with `==`; an optional is taken apart: `match v { some(x) => .. none => .. }`",
+}
+"""Operators of other languages that are words, and what to write."""
+
+
 class ExpressionParser(Cursor):
     in_generics = False
     """Whether generic arguments are being read: inside them `<` never opens others."""
+
+    def unexpected(
+        self, expected: str, notes: tuple[Note, ...] = (), help: str | None = None, here: bool = False
+    ) -> ParseError:
+        """As the cursor says it, with the way out of another language's habit where one led here."""
+        return super().unexpected(expected, notes, self.comment_help() or help or self.habit_help(), here)
+
+    def comment_help(self) -> str | None:
+        """The help for a line that `//` cut off where a division was meant, as in `[H // 2]`."""
+        previous = self.tokens[self.index - 1] if self.index else self.token
+        cut = self.comments[previous.comments : self.token.comments]
+        if not cut or not cut[0].text.startswith("//") or cut[0].text.startswith("///"):
+            return None
+        apart = self.source.text[previous.end : cut[0].span.start]
+        divisor = cut[0].text[2:].lstrip()
+        if "\n" in apart or not (divisor[:1].isdigit() or divisor[:1] == "(" or divisor[:1].isupper()):
+            return None
+        return "`//` begins a comment; integers are divided by `/`" if set(divisor) & set(")]};,>") else None
+
+    def habit_help(self) -> str | None:
+        """The help for a token that other languages have in this place."""
+        token = self.token
+        if token.kind == ":" and self.peek().first:
+            return "there are no `:` blocks: a body stands in braces, `{ .. }`"
+        if token.kind == "?":
+            return "a choice is written `if c { a } else { b }`"
+        if token.kind == "string" and self.index and self.tokens[self.index - 1].end == token.start:
+            return "there are no format strings: text has no use in an expression"
+        return None
+
+    def begins_item(self) -> bool:
+        """Whether another item of a list seems to begin here."""
+        return self.token.kind in BEGINS_OPERAND and not self.at("(", "[")
+
+    def close(self, kind: str, opener: Token, what: str) -> Token:
+        """Takes the bracket that closes `opener`; a `,` may be what lacks before something that looks like an item."""
+        if self.token.kind != kind and (kind != "}" or what in ("the imports", "the enum")) and self.begins_item():
+            here = (self.opens_here(opener),)
+            raise self.unexpected(f"`,` or `{kind}` in {what}", here, help=MISSING_COMMA)
+        return super().close(kind, opener, what)
 
     def expression(self, loosest: int = 1) -> Expr:
         """expression = prefix { BINARY prefix }, by precedence; prefix = { "!" | "-" | "+" } postfix
@@ -69,6 +123,7 @@ class ExpressionParser(Cursor):
         operators: list[Token] = []
         while True:
             operands.append(self.prefix())
+            self.refuse_word_operator()
             level = PRECEDENCE.get(self.token.kind, 0)
             if level < loosest:
                 level = 0
@@ -80,6 +135,20 @@ class ExpressionParser(Cursor):
         self.nesting -= 1
         value, self.height = operands[0]
         return value
+
+    def refuse_word_operator(self) -> None:
+        """Refuses `a and b`: nothing that is a name stands behind an operand in its line."""
+        token = self.token
+        if token.kind == "name" and token.text in WORD_OPERATORS and not token.first:
+            following = self.peek().kind
+            if following in BEGINS_OPERAND or following in PREFIX:
+                fault = Diagnostic(
+                    "E1101",
+                    f"there is no operator `{token.text}`",
+                    self.span_of(token),
+                    help=WORD_OPERATORS[token.text],
+                )
+                raise ParseError(fault)
 
     def reduce(self, operands: list[tuple[Expr, int]], operator: Token) -> None:
         """Joins the last two operands."""
@@ -160,6 +229,9 @@ class ExpressionParser(Cursor):
                 self.error("E1101", "a positional argument stands after a named one", argument.span, help)
             else:
                 args.append(argument)
+        if self.at(":") and args and isinstance(args[-1], NameExpr):
+            help = f"a named argument is written `{args[-1].name} = ..`"
+            raise self.unexpected("`,` or `)` in the argument list", (self.opens_here(opener),), help)
         self.close(")", opener, "the argument list")
         return CallExpr(self.since(callee.span.start), callee, generics, tuple(args), tuple(named))
 
@@ -209,6 +281,12 @@ class ExpressionParser(Cursor):
             if token.text in REDUCTIONS and self.at_reduction():
                 return self.reduction()
             self.next()
+            if token.text == "not" and not self.token.first and self.at("name", "true", "false", "none"):
+                negation = "write `!` before a scalar bool; a bool tensor is negated by `x == false`"
+                raise ParseError(Diagnostic("E1101", "there is no operator `not`", self.span_of(token), help=negation))
+            if token.text == "lambda" and self.at("name", ":") and not self.token.first:
+                declare = "declare a `fn` and call it by its name"
+                raise ParseError(Diagnostic("E1101", "there is no `lambda`", self.span_of(token), help=declare))
             return NameExpr(self.span_of(token), token.text)
         if kind == "int":
             self.next()
@@ -252,6 +330,8 @@ class ExpressionParser(Cursor):
             self.next()
             return NameExpr(self.span_of(token), token.text)
         help = None
+        if kind == "=" and self.tokens[self.index - 1].kind == "..":
+            help = "a range ends before its stop, `0..4` at 3: write the number behind the last"
         if kind == "*" and self.tokens[self.index - 1].kind == "*":
             help = "there is no power operator: multiply, or use `exp` and `log`"
         raise self.unexpected("an expression", help=help)
@@ -287,8 +367,9 @@ class ExpressionParser(Cursor):
     def branch(self, what: str) -> Expr:
         """branch = "{" expression "}" """
         opener = self.expect("{", f"to open {what}")
-        if self.at("let", "var", "return"):
-            raise self.unexpected("an expression", help="a branch is one expression; put statements before it")
+        if self.at("let", "var", "return", "for", "while", "static"):
+            help = "a branch is one expression: put statements before the `if`"
+            raise self.unexpected("an expression", help=help, here=True)
         value = self.expression()
         self.close("}", opener, what)
         return value
@@ -303,7 +384,7 @@ class ExpressionParser(Cursor):
         while not self.at("}", "end"):
             at = self.token.start
             pattern = self.pattern()
-            self.expect("=>", "after the pattern")
+            self.expect("=>", "after the pattern", help="an arm is written `pattern => value`")
             body = self.expression()
             height = max(height, self.height)
             arms.append(MatchArm(self.since(at), pattern, body))
@@ -434,5 +515,6 @@ class ExpressionParser(Cursor):
             )
             return
         if not self.at(">"):
-            raise self.unexpected("`,` or `>` in the generic arguments", (self.opens_here(opener),))
+            help = MISSING_COMMA if self.begins_item() else None
+            raise self.unexpected("`,` or `>` in the generic arguments", (self.opens_here(opener),), help)
         self.next()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from linnet.language.source import Span
 from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS
-from linnet.language.syntax.lexer import Token
+from linnet.language.syntax.lexer import KEYWORDS, Token
 from linnet.language.syntax.parse_statements import DECLARATIONS, StatementParser
 from linnet.language.syntax.tree import (
     AliasItem,
@@ -26,6 +26,20 @@ from linnet.language.syntax.tree import (
 )
 
 _NO_WILDCARDS = "there are no wildcard imports: list what the module uses, as in `use a.b::{x, y}`"
+ITEM_HABITS = {
+    "def": "a function is a `fn`: `fn name(x: Tensor[N; f32]) -> Tensor[N; f32] { .. }`",
+    "func": "a function is a `fn`",
+    "function": "a function is a `fn`",
+    "class": "a module of a network is a `block`, plain data a `struct`",
+    "import": "an import is a `use`: `use std.nn.linear::{linear}`",
+    "from": "an import is a `use`: `use std.nn.linear::{linear}`",
+}
+"""Words that items of other languages begin with, and what to write."""
+MEMBER_HABITS = {
+    "def": "a method is a `fn`, or an `entry` where a backend calls it, without `self`",
+    "class": "blocks stand beside each other in the module, and hold others as `sub`s",
+}
+"""The same for members."""
 _FUNCTIONS = ("fn", "op", "entry")
 _BODY_WORDS = frozenset(("}", *STATEMENT_WORDS, *MEMBER_WORDS))
 _MEMBERS = ("param", "buffer", "state", "sub")
@@ -67,8 +81,10 @@ class ItemParser(StatementParser):
         """Skips to where an item may begin: at an item's first word, at the margin or outside brackets."""
 
         def stops(due: list[str]) -> bool:
-            begins_item = self.token.kind in ITEM_WORDS and self.token.first
-            return begins_item and (not due or self.column(self.token) == 1)
+            at_margin = self.token.first and self.column(self.token) == 1
+            if self.token.kind == "name" and self.token.text in ITEM_HABITS:
+                return at_margin
+            return self.token.kind in ITEM_WORDS and (at_margin or (self.token.first and not due))
 
         self.resync(begun, stops)
 
@@ -94,12 +110,18 @@ class ItemParser(StatementParser):
             self.next()
             names.append(Name(self.span_of(first), first.text))
         else:
+            if self.at("string"):
+                raise self.unexpected("a name for a package", help="a path has no quotes: `use std.nn.linear`")
             names.append(self.name("a package", allow_reserved=True))
         while self.accept("."):
             if self.at("{", "*"):
                 help = "a list of items follows `::`, as in `use a.b::{x, y}`" if self.at("{") else _NO_WILDCARDS
                 raise self.unexpected("a name for a module", help=help)
             names.append(self.name("a module", allow_reserved=True))
+        if self.at("/"):
+            raise self.unexpected("`.` and the next name of the path", help="a path is written `std.nn.linear`")
+        if self.at("import"):
+            raise self.unexpected("`::` and the items", help="items follow `::`, as in `use a.b::{x, y}`")
         if self.at("::"):
             self.next()
             help = _NO_WILDCARDS if self.at("*") else "items are listed in braces, as in `use a.b::{x, y}`"
@@ -151,6 +173,8 @@ class ItemParser(StatementParser):
             raise self.unexpected("an item", help="this `}` closes nothing: it may be one too many", here=True)
         if kind in _MEMBERS:
             raise self.unexpected("an item", help=f"a `{kind}` is declared inside a block", here=True)
+        if kind == "name" and self.token.text in ITEM_HABITS:
+            raise self.unexpected("an item", help=ITEM_HABITS[self.token.text], here=True)
         if kind in ("let", "var"):
             raise self.unexpected("an item", help="a value of a module is a `const`", here=True)
         raise self.unexpected(
@@ -201,12 +225,12 @@ class ItemParser(StatementParser):
         self.next()
         name = self.name("a struct")
         generics = self.generics()
-        opener = self.expect("{", "to open the fields")
+        opener = self.expect("{", "to open the fields", help=f"write `struct {name.text} {{ field: type }}`")
         fields: list[Field] = []
         while not self.at("}", "end"):
             at = self.token.start
-            field_name = self.name("a field")
-            self.expect(":", f"and the type of `{field_name.text}`")
+            field_name = self.labelled("a field")
+            self.expect(":", f"and the type of `{field_name.text}`", help="write `name: type`")
             fields.append(Field(Span(self.source, at, at), field_name, self.type()))
             fields[-1].span = self.since(at)
             self.accept(",")
@@ -225,8 +249,8 @@ class ItemParser(StatementParser):
     def variant(self) -> Name:
         """variant = NAME"""
         name = self.name("a variant")
-        if self.at("(", "{"):
-            raise self.unexpected("`,` or `}` after the variant", help="a variant carries no values")
+        if self.at("(", "{", "="):
+            raise self.unexpected("`,` or `}` after the variant", help="a variant is a name alone, without a value")
         return name
 
     def function(self, start: Token, public: bool, doc: str | None) -> FunctionItem | None:
@@ -241,7 +265,8 @@ class ItemParser(StatementParser):
             item = self.signature(start, kind, public, doc)
             clauses += self.clauses(start, after_body=False)
             if not self.at("{"):
-                raise self.unexpected(f"`{{` to open the body of `{item.name.text}`")
+                help = self.clause_help() if item.where else None
+                raise self.unexpected(f"`{{` to open the body of `{item.name.text}`", help=help)
         if not self.at("{"):
             return None
         body = self.body(f"the body of `{item.name.text}`" if item is not None else "the body", start)
@@ -258,7 +283,8 @@ class ItemParser(StatementParser):
         opener = self.expect("(", f"to open the parameters of `{name.text}`")
         parameters = tuple(self.comma_list(")", self.parameter))
         self.close(")", opener, "the parameters")
-        self.expect("->", f"and the type that `{name.text}` returns")
+        help = "write the type of the result behind the parameters: `-> Tensor[N; f32]`"
+        self.expect("->", f"and the type that `{name.text}` returns", help=help)
         result = self.type()
         where = self.where()
         span = self.since(start.start)
@@ -278,12 +304,31 @@ class ItemParser(StatementParser):
         """parameter = NAME ":" type [ "=" expression ]"""
         start = self.token.start
         if self.at("self"):
-            raise self.unexpected("a name for a parameter")
-        name = self.name("a parameter")
-        self.expect(":", f"and the type of `{name.text}`")
+            help = "there is no `self`: inside a block, members and methods are bare names; remove it"
+            raise self.unexpected("a name for a parameter", help=help, here=True)
+        name = self.labelled("a parameter")
+        self.expect(":", f"and the type of `{name.text}`", help="write `name: type`")
         annotation = self.type()
         default = self.expression() if self.accept("=") else None
         return Parameter(self.since(start), name, annotation, default)
+
+    def clause_help(self) -> str | None:
+        """The help where a `where` clause goes on in a way it cannot."""
+        if self.at("="):
+            return "dimensions are compared with `==`"
+        if self.at("&&") or (self.at("name") and self.token.text == "and"):
+            return "clauses are separated by `,`"
+        return "put a `,` between two clauses" if self.begins_item() else None
+
+    def labelled(self, what: str) -> Name:
+        """NAME before a `:`, where a keyword too is no more than a name that is refused."""
+        token = self.token
+        if token.kind in KEYWORDS and token.first and self.peek().kind == ":":
+            help = f"choose another name, such as `{token.text}_`"
+            self.error("E1004", f"`{token.text}` is a keyword and cannot name {what}", self.span_of(token), help)
+            self.next()
+            return Name(self.span_of(token), token.text)
+        return self.name(what)
 
     def clauses(self, owner: Token, after_body: bool) -> list[KernelClause | GradClause]:
         """clauses = { "kernel" path [ generic_args ] | "grad" "(" names ")" body }"""
@@ -330,7 +375,12 @@ class ItemParser(StatementParser):
             generics = self.generics()
             where = self.where()
             if not self.at("{"):
-                raise self.unexpected(f"`{{` to open the block `{name.text}`")
+                help = None
+                if self.at("("):
+                    help = "a block has no parameters: sizes are generics, `<H: Dim>`, and inputs are a method's"
+                elif where:
+                    help = self.clause_help()
+                raise self.unexpected(f"`{{` to open the block `{name.text}`", help=help)
             item = BlockItem(self.since(start.start), name, public, doc, generics, where, (), ())
         if not self.at("{"):
             return None
@@ -380,7 +430,9 @@ class ItemParser(StatementParser):
         if kind == "op":
             raise self.unexpected("a member", help="an op belongs to a module: declare it outside the block", here=True)
         if kind not in _MEMBERS:
-            help = None
+            help = MEMBER_HABITS.get(self.token.text) if kind == "name" else None
+            if kind == "name" and help is None and self.peek().kind in (":", "="):
+                help = f"say what it is: `param {self.token.text}: ..`, `buffer`, `state` or `sub`"
             if kind in ITEM_WORDS:
                 help = f"a `{kind}` belongs to a module: declare it outside the block"
             elif kind in STATEMENT_WORDS:
@@ -391,7 +443,7 @@ class ItemParser(StatementParser):
             self.error("E1101", f"a `{kind}` cannot be `pub`", self.span_of(start), help)
         self.next()
         name = self.name(f"a `{kind}`")
-        self.expect(":", f"and the type of `{name.text}`")
+        self.expect(":", f"and the type of `{name.text}`", help=f"write `{kind} {name.text}: type`")
         annotation = self.type()
         value = self.expression() if self.accept("=") else None
         return Member(self.since(start.start), name, doc, kind, annotation, value)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from linnet.language.diagnostics import Diagnostic
 from linnet.language.source import Source, Span
-from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS
+from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS, ParseError
 from linnet.language.syntax.lexer import Lexed, Token
+from linnet.language.syntax.parse_expressions import BEGINS_OPERAND
 from linnet.language.syntax.parse_types import TypeParser
 from linnet.language.syntax.tree import (
     AssignStmt,
+    CallExpr,
     Expr,
     ForStmt,
     LetIndexStmt,
     LetStmt,
     Name,
+    NameExpr,
     ReturnStmt,
     StaticForStmt,
     Stmt,
@@ -23,6 +27,20 @@ from linnet.language.syntax.tree import (
 )
 
 DECLARATIONS = ITEM_WORDS | MEMBER_WORDS
+
+STATEMENT_HABITS = {
+    "def": "a function is a `fn` of the module, or a method of a block",
+    "assert": "what must hold of dimensions is said in a `where` clause",
+    "elif": "write `else if`",
+    "raise": "nothing is raised: what must hold of dimensions is said in a `where` clause",
+    "print": "nothing prints: return the value",
+    "pass": "a function ends with `return value`",
+    "import": "imports stand at the top: `use std.nn.linear::{linear}`",
+    "from": "imports stand at the top: `use std.nn.linear::{linear}`",
+    "del": "values need no deleting",
+    "with": "statements need no context",
+}
+"""Words that statements of other languages begin with, and what to write."""
 
 
 class StatementParser(TypeParser):
@@ -149,17 +167,32 @@ class StatementParser(TypeParser):
         if kind == "name" and not token.suspect:
             self.not_a_statement()
             return None
+        if kind == "self" and self.peek().kind == ".":
+            help = "there is no `self`: members are bare names, and a block assigns its own `state`: `name = ..`"
+            raise self.unexpected("a statement or `}`", help=help, here=True)
+        if kind == "if" and not token.first:
+            raise self.unexpected("a statement or `}`", help="a choice is written `if c { a } else { b }`", here=True)
         if kind in ("if", "match"):
             article = "an" if kind == "if" else "a"
             help = f"{article} `{kind}` is an expression: write `let x = {kind} ..` or `x = {kind} ..`"
             raise self.unexpected("a statement or `}`", help=help, here=True)
         local = "a local constant is written `let`" if kind == "const" else None
+        if kind == ":":
+            local = (
+                "a body stands in braces, `{ .. }`" if self.peek().first else "a type stands behind the name of a `let`"
+            )
         raise self.unexpected("a statement or `}`", help=local, here=True)
 
     def let(self, owner: Token) -> Stmt:
         """let = ( "let" | "var" ) ( NAME [ ":" type ] | "(" names ")" | NAME indices ) "=" ( expression | for )"""
         token = self.next()
         mutable = token.kind == "var"
+        if self.at("mut") and self.peek().kind == "name":
+            self.error(
+                "E1101", "there is no `let mut`", self.span_of(self.token), "write `var` for a local that changes"
+            )
+            self.next()
+            mutable = True
         names: list[Name]
         is_tuple = False
         if self.at("("):
@@ -192,9 +225,9 @@ class StatementParser(TypeParser):
         self.deeper()
         start = self.next().start
         self.expect("for", "after `static`")
-        name = self.name("the loop variable")
-        self.expect("in", "after the loop variable")
+        name = self.loop_variable()
         first = self.expression()
+        self.refuse_range_call(first)
         stop = self.expression() if self.accept("..") else None
         body = self.body("the `static for` loop", owner)
         self.nesting -= 1
@@ -207,14 +240,32 @@ class StatementParser(TypeParser):
         """for = "for" NAME "in" expression ".." expression body"""
         self.deeper()
         self.next()
-        name = self.name("the loop variable")
-        self.expect("in", "after the loop variable")
+        name = self.loop_variable()
         first = self.expression()
+        self.refuse_range_call(first)
         self.expect("..", "and the end of the range", help="a loop over a `sub` array is a `static for`")
         stop = self.expression()
         body = self.body("the `for` loop", owner)
         self.nesting -= 1
         return ForStmt(self.since(start), result, name, first, stop, body)
+
+    def loop_variable(self) -> Name:
+        """NAME "in" """
+        if self.at("("):
+            bare = "write `for i in a..b { .. }`, without parentheses"
+            raise self.unexpected("a name for the loop variable", help=bare)
+        name = self.name("the loop variable")
+        self.expect("in", "after the loop variable", help="a loop has one variable" if self.at(",") else None)
+        return name
+
+    def refuse_range_call(self, first: Expr) -> None:
+        """Refuses `range(..)` as what a loop runs over."""
+        if not isinstance(first, CallExpr) or not isinstance(first.callee, NameExpr) or first.callee.name != "range":
+            return
+        bounds = [arg.span.text for arg in first.args[:2]]
+        written = "..".join(bounds if len(bounds) == 2 else ["0", *bounds]) if bounds else "0..N"
+        message = "a loop runs over a range, which is no call"
+        raise ParseError(Diagnostic("E1101", message, first.span, help=f"write `{written}`"))
 
     def not_a_statement(self) -> None:
         """Reports a statement that begins with a name and assigns to something other than a name, or to nothing."""
@@ -229,7 +280,21 @@ class StatementParser(TypeParser):
             self.next()
             self.expression()
             return
+        if self.peek().kind in ("+", "-") and self.peek(2).kind == self.peek().kind:
+            operator = self.peek().kind
+            message = f"there is no `{operator}{operator}`"
+            help = f"write `{token.text} = {token.text} {operator} 1`"
+            raise ParseError(Diagnostic("E1101", message, self.span_of(token), help=help))
+        if token.text in STATEMENT_HABITS and (self.peek().kind in BEGINS_OPERAND or self.peek().kind == ":"):
+            help = STATEMENT_HABITS[token.text]
+            raise ParseError(Diagnostic("E1101", f"there is no `{token.text}`", self.span_of(token), help=help))
         target: Expr = self.postfix()
+        if self.at(":") and isinstance(target, NameExpr):
+            help = f"a typed local is written `let {target.name}: .. = ..`"
+            raise ParseError(Diagnostic("E1101", "an expression is not a statement", target.span, help=help))
+        if self.at(","):
+            help = "a tuple is taken apart by `let (a, b) = ..`; a `var` is assigned alone"
+            raise ParseError(Diagnostic("E1101", "an expression is not a statement", target.span, help=help))
         if self.at("="):
             self.next()
             self.expression()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from linnet.language.program.types import DTYPES
 from linnet.language.syntax.parse_expressions import ExpressionParser
 from linnet.language.syntax.tree import (
@@ -53,7 +55,19 @@ class TypeParser(ExpressionParser):
             count = self.expression()
             self.close("]", token, "the block array")
             return ArrayTypeNode(self.since(token.start), inner, count)
+        if token.kind == "name" and self.peek().kind == "[":
+            return self.misspelt_tensor()
         return self.named_type()
+
+    def misspelt_tensor(self) -> TensorTypeNode:
+        """A name before `[` that is not `Tensor`: reported as that where it is like it, and read as one."""
+        name = self.token
+        if not get_close_matches(name.text.lower(), ["tensor"], 1):
+            self.next()
+            help = f"a tensor is `Tensor[..; f32]`; generic arguments stand in angles: `{name.text}<..>`"
+            raise self.unexpected("the end of the type", help=help)
+        self.error("E1201", f"unknown type `{name.text}`", self.span_of(name), "did you mean `Tensor`?")
+        return self.tensor_type()
 
     def tensor_type(self) -> TensorTypeNode:
         """tensor = "Tensor" "[" { axis "," } [ axis ] ";" named_type "]" """

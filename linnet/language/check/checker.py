@@ -8,7 +8,15 @@ from difflib import get_close_matches
 from functools import cached_property
 
 from linnet.language.check import declarations, statements
-from linnet.language.check.context import PRELUDE, CheckFailedError, Context, Decl, Import, ModuleScope
+from linnet.language.check.context import (
+    PRELUDE,
+    CheckFailedError,
+    Context,
+    Decl,
+    Import,
+    ModuleScope,
+    another_name,
+)
 from linnet.language.check.expressions import expression
 from linnet.language.check.modules import STD_ROOT, LoadedModule
 from linnet.language.check.order import cycles, declaration_order, postorder
@@ -80,7 +88,8 @@ class Checker:
 
         def bind(name: tree.Name, what: str) -> bool:
             if name.text in PRELUDE:
-                self.diagnostics.error("E1207", f"`{name.text}` is a prelude name and cannot be redeclared", name.span)
+                message = f"`{name.text}` is a prelude name and cannot be redeclared"
+                self.diagnostics.error("E1207", message, name.span, help=another_name(name.text))
                 return False
             if name.text in spans:
                 first = Note("first declared here", spans[name.text])
@@ -126,7 +135,7 @@ class Checker:
                 f"`{text}` is private to `{key}`",
                 imported.item.span,
                 (Note("declared here", item.name.span),),
-                f"declare it `pub` in {key}",
+                publish(key),
             )
             return False
         if text in source.broken:
@@ -186,7 +195,7 @@ class Checker:
                 f"`{name.text}` is private to `{module.key}`",
                 name.span,
                 [Note("declared here", item.name.span)],
-                f"declare it `pub` in {module.key}",
+                publish(module.key),
             )
         decl = self.declare(scope, name.text, name.span)
         if decl is None:
@@ -309,6 +318,11 @@ def _children(block: CheckedBlock) -> list[tuple[CheckedBlock, Span]]:
     """The blocks that a block holds, and where it says so."""
     members = [(child_block(member.type), member.span) for member in block.members.values()]
     return [(child, span) for child, span in members if child is not None]
+
+
+def publish(key: str) -> str:
+    """How to reach a private item of a module."""
+    return "the standard library keeps it to itself" if key.startswith("std.") else f"declare it `pub` in {key}"
 
 
 def child_block(type: Type) -> CheckedBlock | None:

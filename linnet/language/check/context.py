@@ -98,6 +98,11 @@ ELEMENT_TYPES = {
 """Element types by the names that other languages give them."""
 
 
+def another_name(name: str) -> str:
+    """The help for a name that is taken."""
+    return f"choose another name, such as `{name}_`"
+
+
 @dataclass(slots=True, eq=False)
 class Import:
     """What a `use` binds: a module (`item` is None) or one of its items."""
@@ -187,7 +192,8 @@ class Context:
     def declare_local(self, name: tree.Name, var: LocalVar, warn_unused: bool = True) -> None:
         """Bind a local in the innermost scope (E1205 for a second one of its name, E1207 for a prelude name)."""
         if name.text in PRELUDE:
-            self.error("E1207", f"`{name.text}` is a prelude name and cannot be redeclared", name.span)
+            message = f"`{name.text}` is a prelude name and cannot be redeclared"
+            self.error("E1207", message, name.span, help=another_name(name.text))
             self.poison(name)
             return
         scope = self.locals[-1]

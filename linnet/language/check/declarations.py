@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from linnet.language.check.context import PRELUDE, AliasDecl, CheckFailedError, ConstDecl, Context, Decl, ModuleScope
+from linnet.language.check.context import (
+    PRELUDE,
+    AliasDecl,
+    CheckFailedError,
+    ConstDecl,
+    Context,
+    Decl,
+    ModuleScope,
+    another_name,
+)
 from linnet.language.check.literals import coerce
 from linnet.language.check.prover import Facts
 from linnet.language.check.references import Part
@@ -110,7 +119,8 @@ def generics(ctx: Context, nodes: Sequence[tree.Generic]) -> None:
     for node in nodes:
         name, kind = node.name.text, node.kind.text
         if name in PRELUDE or name in DTYPES:
-            ctx.error("E1207", f"`{name}` is a prelude name and cannot be redeclared", node.name.span)
+            message = f"`{name}` is a prelude name and cannot be redeclared"
+            ctx.error("E1207", message, node.name.span, help=another_name(name))
             continue
         if name in ctx.generics:
             first = Note("first declared here", ctx.generics[name].span)
@@ -253,7 +263,8 @@ def members(checker: Checker, block: CheckedBlock) -> None:
     for node in item.members:
         try:
             if node.name.text in PRELUDE:
-                ctx.fail("E1207", f"`{node.name.text}` is a prelude name and cannot be redeclared", node.name.span)
+                message = f"`{node.name.text}` is a prelude name and cannot be redeclared"
+                ctx.fail("E1207", message, node.name.span, help=another_name(node.name.text))
             type = _member_type(ctx, node)
             member = CheckedMember(node.name.text, node.kind, type, node.doc, node.name.span)
             block.members.setdefault(member.name, member)

@@ -6,7 +6,7 @@ An index gets its extent from the axes that it indexes. Inside, every value is a
 from __future__ import annotations
 
 from linnet.language.check import operators, slices
-from linnet.language.check.context import PRELUDE, Context
+from linnet.language.check.context import PRELUDE, Context, another_name
 from linnet.language.check.dims import Clause, Dim
 from linnet.language.check.literals import INT_FLEX, is_flex, settle, settle_default
 from linnet.language.check.operators import is_integer, tensor
@@ -54,7 +54,8 @@ def _new_indices(ctx: Context, nodes: tuple[tree.Name | tree.PackAxis, ...]) -> 
         if name.text in names or (ctx.indices is not None and name.text in ctx.indices):
             ctx.fail("E3105", f"index `{name.text}` is listed twice", node.span)
         if name.text in PRELUDE:
-            ctx.fail("E1207", f"`{name.text}` is a prelude name and cannot be redeclared", name.span)
+            message = f"`{name.text}` is a prelude name and cannot be redeclared"
+            ctx.fail("E1207", message, name.span, help=another_name(name.text))
         var = names[name.text] = IndexVar(name.text, UNKNOWN, pack)
         ctx.checker.references.define(name.span, var)
     return list(names.values())

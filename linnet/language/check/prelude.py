@@ -14,16 +14,21 @@ from linnet.language.program.types import DType, OptionalType, Pack, Shape, Shap
 from linnet.language.syntax import tree
 
 FLOAT_UNARY = frozenset("exp log sqrt rsqrt sin cos tanh".split())
-RESERVED = frozenset(("pad", "gather", "scatter"))
 # Functions that make or rearrange whole tensors, so they have no place inside index notation.
 WHOLE = frozenset("reshape permute broadcast_to concat cumsum iota fill".split())
+
+INSTEAD = {
+    "gather": "index notation gathers: `let y[i, h] = table[ids[i], h]`",
+    "scatter": "where each element comes from is a choice: `select(mask, new, old)` in index notation",
+    "pad": "join it with a constant: `concat(x, fill<f32>([..], 0), axis = k)`",
+}
+"""What does the work of each reserved name."""
 
 
 def call(ctx: Context, name: str, node: tree.CallExpr, expected: Type | None) -> Typed:
     """A call of the prelude function `name`."""
-    if name in RESERVED:
-        help = "index notation gathers: `let y[i, h] = table[ids[i], h]`" if name == "gather" else None
-        ctx.fail("E2190", f"`{name}` is reserved and not implemented", node.callee.span, help=help)
+    if name in INSTEAD:
+        ctx.fail("E2190", f"`{name}` is reserved and not implemented", node.callee.span, help=INSTEAD[name])
     if name in WHOLE and ctx.indices is not None:
         ctx.fail(
             "E3104",

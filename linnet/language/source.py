@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import errno
+import os
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 BYTE_ORDER_MARK = "\ufeff"
+MAX_BYTES = 1 << 19
+"""How long a source may be: tokens and trees take some two hundred times the memory of their text."""
 
 
 def read_source(path: Path, name: str) -> Source:
     """The text of a file, `name` being what diagnostics print for it.
 
     A byte that is not UTF-8 becomes the lone surrogate that stands for it (PEP 383), which the lexer reports at its
-    place. Raises OSError where the file cannot be read, or is a pipe or a device, which would make its reader wait.
+    place. Of a file longer than MAX_BYTES only the size is kept: parser and formatter refuse it. Raises OSError where
+    the file cannot be read, or is a pipe or a device, which would make its reader wait.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(errno.EINVAL, "not a plain file; name a source", str(path))
-    return Source(name, path.read_bytes().decode("utf-8", "surrogateescape"))
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            return Source(name, "", os.fstat(file.fileno()).st_size)
+    return Source(name, data.decode("utf-8", "surrogateescape"))
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One module's text. `name` is what diagnostics print: a path as the user wrote it."""
+    """One module's text. `name` is what diagnostics print: a path as the user wrote it.
+
+    `size` is that of a file in bytes where it is too long to be read, and 0 elsewhere.
+    """
 
     name: str
     text: str
+    size: int = 0
 
     @cached_property
     def line_starts(self) -> list[int]:

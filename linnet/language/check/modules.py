@@ -150,9 +150,14 @@ class Loader:
         root = package.source_root
         relative = Path(*rest) if rest else Path("lib")
         target = (root / relative).with_suffix(".linnet")
-        resolved = target.resolve()
-        there = resolved in self.overlay or target.is_file()
-        if not there or not resolved.is_relative_to(root.resolve()):
+        try:
+            resolved = target.resolve()
+            there = resolved in self.overlay or target.is_file()
+            inside = resolved.is_relative_to(root.resolve())
+        except (OSError, RuntimeError):
+            # A link to itself, which resolve() meets as either, or a name that no file can have.
+            there = inside = False
+        if not there or not inside:
             self._module_not_found(use, segments, root)
             return
         if resolved in self.active:

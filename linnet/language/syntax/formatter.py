@@ -13,7 +13,7 @@ from linnet.language.syntax.doc import layout
 from linnet.language.syntax.formatter_cursor import comment_lines
 from linnet.language.syntax.formatter_items import ItemFormatter
 from linnet.language.syntax.lexer import lex
-from linnet.language.syntax.parser import parse, parse_tokens
+from linnet.language.syntax.parser import parse, parse_tokens, too_long
 from linnet.language.syntax.tree import Module
 
 
@@ -28,6 +28,8 @@ def format_source(source: Source, diagnostics: Diagnostics) -> str | None:
     would not be the same tree with the same comments.
     """
     found = Diagnostics()
+    if too_long(source, diagnostics):
+        return None
     lexed = lex(source, found)
     module, faults = parse_tokens(source, lexed)
     found.extend(faults)

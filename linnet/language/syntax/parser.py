@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from linnet.language.diagnostics import Diagnostic, Diagnostics
-from linnet.language.source import Source
+from linnet.language.source import MAX_BYTES, Source, Span
 from linnet.language.syntax.cursor import CLOSERS
 from linnet.language.syntax.lexer import Lexed, Token, lex
 from linnet.language.syntax.parse_items import ItemParser
@@ -19,9 +19,21 @@ from linnet.language.syntax.tree import Module
 
 def parse(source: Source, diagnostics: Diagnostics) -> Module:
     """The module in a source. Faults are added to `diagnostics`; what could not be read is absent from the tree."""
+    if too_long(source, diagnostics):
+        return Module(Span(source, 0, 0), source, (), None, (), (), ())
     module, faults = parse_tokens(source, lex(source, diagnostics))
     diagnostics.extend(faults)
     return module
+
+
+def too_long(source: Source, diagnostics: Diagnostics) -> bool:
+    """Whether a source is longer than MAX_BYTES; says so (E2190), and that is all there is to say about it."""
+    size = max(source.size, len(source.text))
+    if size <= MAX_BYTES:
+        return False
+    message = f"this source has {size:,} bytes; this version takes {MAX_BYTES:,} at most"
+    diagnostics.error("E2190", message, Span(source, 0, 0), help="split it into modules")
+    return True
 
 
 def parse_tokens(source: Source, lexed: Lexed) -> tuple[Module, list[Diagnostic]]:

@@ -1,0 +1,114 @@
+"""Sources made to break a compiler: `linnet check` and `linnet fmt` say what is wrong, or succeed, in bounded memory.
+
+Each is given to the commands as a person would: a process of its own, which may take 500 MB of address space.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# A guard against a hang; it says nothing about speed.
+HANG_SECONDS = 60
+LINNET = """
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (500_000_000, 500_000_000))
+from linnet.cli.linnet_main import main
+main()
+"""
+HEAD = b"module hostile\n\n"
+DIGITS = "9" * 4000
+
+
+def value(text: str) -> bytes:
+    """A function that returns `text`."""
+    return HEAD + f"pub fn f(x: f32) -> f32 {{\n    return {text}\n}}\n".encode()
+
+
+def item(text: str) -> bytes:
+    return HEAD + text.encode() + b"\n"
+
+
+REFUSED = {
+    "parentheses": (value("(" * 10_000 + "x" + ")" * 10_000), "E1101"),
+    "nested_blocks": (value("if x < 1.0 { " * 5000 + "x" + " } else { x }" * 5000), "E1101"),
+    "one_token_10mb": (item("pub " * 2_500_000), "E2190"),
+    "identifier_1mb": (item(f"const {'a' * 1_000_000} = 1"), "E2190"),
+    "nul": (HEAD + b"const A\0 = 1\n", "E1001"),
+    "invalid_utf8": (HEAD + b"// \xff\xfe\n", "E1001"),
+    "unterminated_comment": (item("/* /* a */"), "E1002"),
+    "unterminated_string": (item('const A = "a'), "E1003"),
+    "unterminated_function": (item("pub fn f(x: f32) -> f32 {"), "E1101"),
+    "unterminated_generics": (item("pub fn f<N: Dim,"), "E1101"),
+    "unterminated_use": (item("use std.nn.linear::{"), "E1101"),
+    "exponent_of_4000_digits": (value(f"1e{DIGITS}"), "E1005"),
+    "constant_of_4000_digits": (item(f"const A = {DIGITS} * {DIGITS}"), "E1005"),
+}
+ACCEPTED = {
+    "byte_order_mark": b"\xef\xbb\xbf" + value("x"),
+    "crlf": value("x").replace(b"\n", b"\r\n"),
+}
+
+
+def linnet(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and output of `linnet ARGUMENTS` in `folder`."""
+    done = subprocess.run(
+        [sys.executable, "-c", LINNET, *arguments],
+        cwd=folder,
+        capture_output=True,
+        timeout=HANG_SECONDS,
+        env={**os.environ, "NO_COLOR": "1"},
+        check=False,
+    )
+    text = (done.stdout + done.stderr).decode()
+    assert "Traceback" not in text
+    assert done.returncode in (0, 1), text[-2000:]
+    return done.returncode, text
+
+
+@pytest.mark.parametrize("command", [("check",), ("fmt", "--check")], ids=["check", "fmt"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_hostile_source_is_refused(tmp_path: Path, name: str, command: tuple[str, ...]) -> None:
+    source, code = REFUSED[name]
+    (tmp_path / "hostile.linnet").write_bytes(source)
+    status, text = linnet(tmp_path, *command, "hostile.linnet")
+    assert status == 1
+    assert f"error[{code}]" in text
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_marks_of_other_editors_are_accepted(tmp_path: Path, name: str) -> None:
+    (tmp_path / "hostile.linnet").write_bytes(ACCEPTED[name])
+    assert linnet(tmp_path, "check", "hostile.linnet")[0] == 0
+
+
+def package(folder: Path, name: str, source: str, dependencies: str = "") -> None:
+    """A package `folder/name` of one module."""
+    (folder / name / "src").mkdir(parents=True)
+    (folder / name / "linnet.toml").write_text(
+        f'[package]\nname = "{name}"\nversion = "0.1.0"\nlanguage = "0.1"\n\n[dependencies]\n{dependencies}\n'
+    )
+    (folder / name / "src" / "lib.linnet").write_text(source)
+
+
+def test_dependencies_in_a_circle(tmp_path: Path) -> None:
+    for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
+        package(tmp_path, name, f"module {name}\n\nuse {other}\n", f'{other} = {{ path = "../{other}" }}')
+    assert "error[E1206]" in linnet(tmp_path, "check", "a/src/lib.linnet")[1]
+
+
+@pytest.mark.parametrize("target", ["../../secret.linnet", "inner.linnet"], ids=["out_of_the_package", "to_itself"])
+def test_a_module_that_is_a_bad_link(tmp_path: Path, target: str) -> None:
+    (tmp_path / "secret.linnet").write_text("module secret\n\npub const SECRET = 7\n")
+    package(tmp_path, "a", "module a\n\nuse crate.inner::{SECRET}\n\nconst A = SECRET\n")
+    (tmp_path / "a" / "src" / "inner.linnet").symlink_to(target)
+    assert "error[E1202]" in linnet(tmp_path, "check", "a/src/lib.linnet")[1]
+
+
+def test_a_module_name_that_no_file_can_have(tmp_path: Path) -> None:
+    package(tmp_path, "a", f"module a\n\nuse crate.{'b' * 5000}\n")
+    assert "error[E1202]" in linnet(tmp_path, "check", "a/src/lib.linnet")[1]

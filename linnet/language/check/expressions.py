@@ -78,7 +78,12 @@ def expression(ctx: Context, node: tree.Expr, expected: Type | None = None) -> T
         case tree.ReduceExpr():
             return index_notation.reduce(ctx, node)
         case tree.ListExpr():
-            ctx.fail("E2101", "a list is a shape or a permutation: it stands only in calls that take one", node.span)
+            ctx.fail(
+                "E2101",
+                "a list is a shape or a permutation: it stands only in calls that take one",
+                node.span,
+                help="values stand side by side, as in `concat(a, b, axis = 0)`, or in a tuple, `(a, b)`",
+            )
 
 
 def name(ctx: Context, node: tree.NameExpr) -> Typed:

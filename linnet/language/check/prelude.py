@@ -72,6 +72,7 @@ def _positional(ctx: Context, name: str, node: tree.CallExpr, *parameters: str) 
             "E2102",
             f"`{name}` takes {plural(len(parameters), 'argument')} ({', '.join(parameters)}), found {len(node.args)}",
             node.span,
+            help=f"over an axis it is a reduction: `{name}[i] x[i]`" if name in ("min", "max") else None,
         )
     return node.args
 

@@ -58,6 +58,7 @@ def dimension(ctx: Context, node: tree.Expr, nonnegative: bool = True) -> Dim:
             f"dimension `{value.dim}` may be negative",
             node.span,
             refuted=f"dimension `{value.dim}` is negative",
+            help="sizes are written out, none is worked out from `-1`" if node.span.text == "-1" else None,
         )
     return value.dim
 
@@ -75,11 +76,13 @@ def where_help(ctx: Context, goal: Clause) -> str | None:
     if goal.op == "==" and one_sign and all(isinstance(factor, str) for _, factors in terms for factor in factors):
         # A sum of terms that are never negative is zero only where each of them is.
         return f"`{_arranged(goal)}` holds only for an empty axis: one of the two sizes must change"
+    missing = [_arranged(clause) for clause in ctx.facts.missing(goal)]
     owner = ctx.owner
-    if ctx.block is not None and symbols <= {generic.name for generic in ctx.block.generics}:
-        owner = f"block {ctx.block.name}"
-    missing = ", ".join(str(_arranged(clause)) for clause in ctx.facts.missing(goal))
-    return f'add "{missing}" to the where clause{f" of {owner}" if owner else ""}'
+    if ctx.block is not None:
+        own = {generic.name for generic in ctx.block.generics}
+        if all(clause.symbols() <= own for clause in missing):
+            owner = f"block {ctx.block.name}"
+    return f'add "{", ".join(map(str, missing))}" to the where clause{f" of {owner}" if owner else ""}'
 
 
 def _arranged(clause: Clause) -> Clause:

@@ -84,6 +84,7 @@ def load(
     generics: Generics | None = None,
     weights: str | os.PathLike[str] | None = None,
     compile: bool | str | None = None,
+    fp8: str | None = None,
     registry: str | None = None,
     trainable: bool = False,
     offline: bool | None = None,
@@ -92,19 +93,26 @@ def load(
 
     `name_or_dir` is a package's folder, `org/name[@revision]` on the Hub, or the name of a package that ships with
     this distribution; they are tried in that order. `numerics` is "exact" (every op by its definition),
-    "equivalent" (native kernels that keep the accumulation of the definitions), or "fast" (the kernels people use;
-    in this version those of "equivalent", which keep what "fast" promises). `device` "meta" needs no weights and
+    "equivalent" (native kernels that keep the accumulation of the definitions), or "fast" (fused kernels, which may
+    round less often, or attention's weights to the input's dtype). `device` "meta" needs no weights and
     takes no memory; None is the GPU where there is one, else the CPU. `dtype` rebinds the card's floating generics,
     and floating weights are converted as they load. `generics` replaces values of the card's. `weights` is a local
     file or folder used instead of the Hub; otherwise weights are looked for beside the card, then in the Hub's
     cache, then fetched at the card's commit. A sha256 that the card gives is verified. With `trainable` floating
     weights have gradients. `offline` True opens no socket.
 
+    `compile` False walks an entry's graph node by node; True turns it into straight-line code once for each shape of
+    its inputs, with weights in the order that the device multiplies fastest and caches written in place; "inductor"
+    hands that code to torch.compile, "reduce-overhead" replays it as a CUDA graph. None is True, but False under
+    "exact" and for a trainable model. `fp8` says how "fast" multiplies by FP8 weights: "stream" decodes them for each
+    product, "decoded" once; None chooses by the memory that is free.
+
     Raises UnsupportedError for what a later version brings, SourceError for a source that does not check,
     RegistryError (with `problems`) for the package, its card, bindings, headers and the Hub, BindError for
-    generics, DeviceError for the device, and WeightsError for bytes that cannot be used.
+    generics, DeviceError for the device, ModeError for `compile` and `fp8`, and WeightsError for bytes that
+    cannot be used.
     """
-    _refuse_unsupported(backend, numerics, compile, registry)
+    _refuse_unsupported(backend, numerics, registry)
     from linnet.registry.bindings import read_bindings
     from linnet.registry.fetch import fetch_weights
     from linnet.registry.locate import find_package
@@ -118,11 +126,15 @@ def load(
     require_torch()
     runner = find_backend(backend)
     place = _device(device)
+    # Before any weight is fetched.
+    runner.choose_mode(compile, fp8, numerics, place, trainable)
     settings: dict[str, Any] = {
         "entry": card.source.entry,
-        "numerics": numerics if numerics in runner.NUMERICS else "equivalent",
+        "numerics": numerics,
         "device": place,
         "trainable": trainable,
+        "compile": compile,
+        "fp8": fp8,
     }
     tensors: Mapping[str, torch.Tensor] | WeightSource
     if place == "meta" and weights is None:
@@ -285,7 +297,7 @@ def _given_path(path: str | os.PathLike[str] | None) -> Path | None:
     return Path(path).expanduser() if path is not None else None
 
 
-def _refuse_unsupported(backend: str, numerics: str, compile: bool | str | None, registry: str | None) -> None:
+def _refuse_unsupported(backend: str, numerics: str, registry: str | None) -> None:
     from linnet.runner.backend import BACKENDS
 
     if backend == "mlx":
@@ -294,8 +306,6 @@ def _refuse_unsupported(backend: str, numerics: str, compile: bool | str | None,
         raise NestError(f"backend={backend!r} is not known; write one of {', '.join(BACKENDS)}")
     if numerics not in NUMERICS:
         raise NestError(f"numerics={numerics!r} is not known; write one of {', '.join(NUMERICS)}")
-    if compile not in (None, False):
-        raise UnsupportedError("compile= comes in a later version; this one runs eagerly, with compile=None")
     if registry is not None:
         raise UnsupportedError(
             "registry= comes in a later version; name a folder, org/name, or a package that ships here"

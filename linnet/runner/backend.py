@@ -18,6 +18,12 @@ class Backend(Protocol):
 
     NUMERICS: tuple[str, ...]
 
+    def choose_mode(
+        self, wanted: bool | str | None, fp8: str | None, numerics: str, device: Any, trainable: bool
+    ) -> bool | str:
+        """How a model would run. Raises ModeError for what cannot be had."""
+        ...
+
     def load_model(
         self,
         bound: BoundProgram,
@@ -28,6 +34,8 @@ class Backend(Protocol):
         device: Any = None,
         convert: bool = False,
         trainable: bool = False,
+        compile: bool | str | None = None,
+        fp8: str | None = None,
     ) -> Any: ...
 
 

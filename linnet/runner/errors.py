@@ -11,6 +11,10 @@ class RunnerError(Exception):
     """The base of every error the runner raises."""
 
 
+class ModeError(RunnerError):
+    """A `compile` or `fp8` that is not known, or that cannot be had here."""
+
+
 class UnknownEntryError(RunnerError):
     """An entry that the model does not have; `name` is None where none was named and the card names none."""
 

@@ -330,6 +330,8 @@ def test_runs_keep_full_precision_and_leave_the_settings_alone(bound: BoundProgr
 
         def watch(entry: Any) -> Any:
             class Watched:
+                kept = frozenset[int]()
+
                 def run(self, *given: Any) -> Any:
                     seen.append(settings())
                     return entry.graph.run(*given)

@@ -40,13 +40,19 @@ def pool(seed_program: Program) -> BoundProgram:
     return bind(seed_program, "Model", {**SMALL, "Batch": 1})
 
 
-@pytest.fixture(params=["exact", "equivalent"])
+@pytest.fixture(
+    params=[(numerics, compiled) for numerics in ("exact", "equivalent", "fast") for compiled in (False, True)],
+    ids=lambda param: f"{param[0]}-{'compiled' if param[1] else 'interpreted'}",
+)
 def load(request: pytest.FixtureRequest) -> Load:
+    numerics, compiled = request.param
+
     def make(bound: BoundProgram, **options: bool) -> Model:
         weights = random_weights(bound.manifest, 1)
+        options = options if options.get("trainable") else {**options, "compile": compiled}
         # Larger than training would leave them, so that tokens differ clearly.
         weights["embedding.weight"] = weights["embedding.weight"] * 20
-        return load_model(bound, weights, entry="forward", numerics=request.param, **options)
+        return load_model(bound, weights, entry="forward", numerics=numerics, **options)
 
     return make
 

@@ -25,6 +25,9 @@ from linnet.runner.torch.sharing import places
 # Larger input-independent values are computed at each run rather than kept.
 KEPT_BYTES = 64 * 2**20
 
+# What a run is given. `packed` is a compiled graph's: weights in a layout of the backend's own.
+GIVEN = frozenset(("param", "packed", "state.read", "state.write"))
+
 Slots = list[Any]
 Step = Callable[[Slots], None]
 
@@ -82,7 +85,7 @@ class PreparedGraph:
                 self._slot(value)
         constants = {n.outputs[0]: n.attributes["value"] for n in graph.nodes if n.op == "constant"}
         builder = StepBuilder(self, preparation, Target(preparation.device, constants))
-        fixed = _fixed_nodes(graph)
+        fixed = fixed_nodes(graph)
         self._fixed = [builder.step(node) for node in graph.nodes if node in fixed]
         moving = [node for node in graph.nodes if node not in fixed]
         dead = self._last_uses(moving)
@@ -107,6 +110,11 @@ class PreparedGraph:
             error.add_note(_place(self._nodes[position]))
             raise
         return tuple([slots[slot] for slot in self._outputs])
+
+    @property
+    def kept(self) -> set[int]:
+        """Where the values lie that graphs of this preparation keep for their next runs."""
+        return self._places
 
     def slot_of(self, value: Value) -> int:
         return self._slots[value]
@@ -146,15 +154,13 @@ class PreparedGraph:
         return template
 
 
-def _fixed_nodes(graph: Graph) -> set[CoreNode]:
+def fixed_nodes(graph: Graph) -> set[CoreNode]:
     """Nodes that depend on no input, weight or state, and whose results are small enough to keep."""
     fixed: set[CoreNode] = set()
     known: set[Value] = set()
     for node in graph.nodes:
-        outside = any(
-            inner.op in ("param", "state.read", "state.write") for region in node.regions for inner in region.walk()
-        )
-        if node.op in ("param", "state.read", "state.write") or outside or not known.issuperset(node.inputs):
+        outside = any(inner.op in GIVEN for region in node.regions for inner in region.walk())
+        if node.op in GIVEN or outside or not known.issuperset(node.inputs):
             continue
         if sum(value.spec.size * CARRIED[value.spec.dtype].itemsize for value in node.outputs) <= KEPT_BYTES:
             fixed.add(node)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from threading import RLock
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import CheckedFunction
-from linnet.language.program.core import EntryGraph, ResultTree, TensorSpec
+from linnet.language.program.core import EntryGraph, Graph, ResultTree, TensorSpec
 from linnet.language.program.instances import Instance, InstanceArray, Instances
 from linnet.language.program.lower_values import LowerError
 from linnet.language.program.manifest import ManifestEntry
@@ -28,6 +29,9 @@ from linnet.runner.errors import (
     WeightsError,
 )
 from linnet.runner.generate import TextGeneration
+from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
+from linnet.runner.torch.compiled.entry import CompiledEntry
+from linnet.runner.torch.compiled.store import choose_fp8
 from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
@@ -43,7 +47,7 @@ from linnet.runner.torch.weights import (
     read_weights,
 )
 
-NUMERICS = ("exact", "equivalent")
+NUMERICS = ("exact", "equivalent", "fast")
 
 
 class BlockModule(nn.Module):
@@ -89,8 +93,7 @@ class PreparedEntry:
     """An entry lowered with its generics and prepared for the model's device; `stateful` where it uses a state."""
 
     entry: EntryGraph
-    graph: PreparedGraph
-    preparation: Preparation
+    graph: PreparedGraph | CompiledEntry
     stateful: bool
 
 
@@ -117,11 +120,15 @@ class Model(TextGeneration, BlockModule):
         numerics: str = "exact",
         device: torch.device,
         trainable: bool = False,
+        compile: Mode | None = None,
+        fp8: str | None = None,
         report: WeightsReport | None = None,
     ) -> None:
         super().__init__("Model")
         if numerics not in NUMERICS:
             raise ValueError(f"numerics={numerics!r} is not one of {', '.join(NUMERICS)}")
+        self._mode = choose_mode(compile, fp8, numerics, device, trainable)
+        self._fp8 = fp8
         self._bound = bound
         self._functions = bound.entries()
         self._entry = entry
@@ -131,6 +138,8 @@ class Model(TextGeneration, BlockModule):
         self._states: dict[str, Tensor] = {}
         self._prepared: dict[tuple[Any, ...], PreparedEntry] = {}
         self._preparation: Preparation | None = None
+        self._compiler: Compiler | None = None
+        self._weight_places: set[int] | None = None
         self._present = self._optional(weights)
         self._weights = _parameters(bound.manifest.entries, weights, trainable)
         self.weights_report = report or WeightsReport()
@@ -155,6 +164,19 @@ class Model(TextGeneration, BlockModule):
     @property
     def numerics(self) -> str:
         return self._numerics
+
+    @property
+    def compiled(self) -> Mode:
+        """How entries run: False by the interpreter, True as straight-line code, or the name of what runs that."""
+        return self._mode
+
+    @property
+    def fp8(self) -> str:
+        """How `fast` multiplies by FP8 weights: "stream", decoded for each product, or "decoded", once."""
+        if self._fp8 is None:
+            decoded = sum(2 * math.prod(e.shape) for e in self._bound.manifest.entries if e.dtype == "u8")
+            self._fp8 = choose_fp8(decoded, self._device)
+        return self._fp8
 
     @property
     def device(self) -> torch.device:
@@ -230,7 +252,11 @@ class Model(TextGeneration, BlockModule):
         with self._lock:
             weights = self._current()
             taken = convert_inputs(function, inputs, {**self._bound.generics, **given}, self._device)
+            if self._compiler is not None and self._compiler.store.stale():
+                self._settle(self._device)
             prepared = self._prepare(function, taken, given)
+            if isinstance(prepared.graph, CompiledEntry) and prepared.graph.bind(weights):
+                self._weight_places = None
             if prepared.stateful:
                 results = self._run(prepared, weights, taken.tensors)
         if not prepared.stateful:
@@ -241,10 +267,15 @@ class Model(TextGeneration, BlockModule):
         """The entry's outputs, in memory of their own; states change once it has them all."""
         frame = Frame(weights, self._states)
         gradients: AbstractContextManager[object] = nullcontext() if self._trainable else torch.no_grad()
+        # Code that was compiled for a CPU has nothing to ask of a GPU's settings.
+        hosted = isinstance(prepared.graph, CompiledEntry) and self._device.type == "cpu"
+        precision: AbstractContextManager[object] = nullcontext() if hosted else full_precision()
         try:
-            with full_precision(), gradients:
+            with precision, gradients:
                 outputs = prepared.graph.run(frame, inputs)
-                taken = places([*inputs, *weights.values()]) | prepared.preparation.kept
+                if self._weight_places is None:
+                    self._weight_places = places(weights.values())
+                taken = self._weight_places | places(inputs) | prepared.graph.kept
                 written = {path: own(value, taken) for path, value in frame.written.items()}
                 taken |= places([*self._states.values(), *frame.allocated.values(), *written.values()])
                 results = []
@@ -273,24 +304,39 @@ class Model(TextGeneration, BlockModule):
         try:
             generics = self._bound.infer(function.name, taken.specs, given)
             entry = self._bound.lower(function.name, generics, self._present, taken.given)
-            if self._preparation is None:
-                # On meta nothing is computed, and bodies prove more shapes than kernels would.
-                native = self._numerics == "equivalent" and self._device.type != "meta"
-                kernels = equivalent_kernels() if native else {}
-                self._preparation = Preparation(self._device, kernels)
-            graph = self._preparation.graph(entry.graph)
+            graph = self._graph(entry.graph)
         except (BindError, LowerError, SizeError) as error:
             raise InputError(str(error), signature_text(function)) from None
         stateful = any(node.op in ("state.read", "state.write") for node in entry.graph.walk())
-        prepared = self._prepared[key] = PreparedEntry(entry, graph, self._preparation, stateful)
+        prepared = self._prepared[key] = PreparedEntry(entry, graph, stateful)
         return prepared
+
+    def _graph(self, graph: Graph) -> PreparedGraph | CompiledEntry:
+        """The graph compiled, or prepared for the interpreter."""
+        # On meta nothing is computed, and bodies prove more shapes than kernels would.
+        native = self._numerics != "exact" and self._device.type != "meta"
+        kernels = equivalent_kernels() if native else {}
+        if self._mode is not False:
+            if self._compiler is None:
+                fast = self._numerics == "fast"
+                options: dict[str, Any] = {"mode": self._mode, "fast": fast, "fp8": self.fp8}
+                self._compiler = Compiler(self._weights, self._device, kernels, **options)
+            # Control flow whose regions read weights of their own is the interpreter's.
+            with suppress(ValueError):
+                return self._compiler.entry(graph)
+        if self._preparation is None:
+            self._preparation = Preparation(self._device, kernels)
+        return self._preparation.graph(graph)
 
     # Being a module
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is made for a run: steps and locks belong to this process."""
         with self._lock:
-            fresh = {"_prepared": {}, "_preparation": None, "_watched": None, "_states": dict(self._states)}
+            fresh = {
+                **{"_prepared": {}, "_preparation": None, "_compiler": None, "_weight_places": None},
+                **{"_watched": None, "_states": dict(self._states)},
+            }
             kept = {name: value for name, value in self.__dict__.items() if name != "_lock"}
         return {**kept, **fresh}
 
@@ -324,6 +370,8 @@ class Model(TextGeneration, BlockModule):
         self._states = {path: value for path, value in self._states.items() if value.device == device}
         self._prepared.clear()
         self._preparation = None
+        self._compiler = None
+        self._weight_places = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Model:
         """Moves weights and states. Raises TypeError, with nothing changed, where `fn` converts their dtypes."""
@@ -414,6 +462,8 @@ def load_model(
     device: str | torch.device | None = None,
     convert: bool = False,
     trainable: bool = False,
+    compile: Mode | None = None,
+    fp8: str | None = None,
 ) -> Model:
     """A model of `bound`.
 
@@ -432,7 +482,8 @@ def load_model(
         check_tensors(bound.manifest, weights)
         moved = {id(tensor): tensor.to(place) for tensor in weights.values()}
         tensors = {path: moved[id(tensor)] for path, tensor in weights.items()}
-    return Model(bound, tensors, entry=entry, numerics=numerics, device=place, trainable=trainable, report=report)
+    options: dict[str, Any] = {"numerics": numerics, "trainable": trainable, "compile": compile, "fp8": fp8}
+    return Model(bound, tensors, entry=entry, device=place, report=report, **options)
 
 
 def _present(bound: BoundProgram, weights: WeightSource | Mapping[str, Tensor] | None) -> list[ManifestEntry]:

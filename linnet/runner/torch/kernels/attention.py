@@ -16,8 +16,8 @@ from linnet.runner.torch.primitives import check_positions
 MASKED = -1e30
 
 
-def _attend(
-    query: Tensor, key: Tensor, value: Tensor, scale: Tensor, mask: Tensor | None, sinks: Tensor | None
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, scale: float | Tensor, mask: Tensor | None, sinks: Tensor | None
 ) -> Tensor:
     """query [B, H, Q, D]; key, value [B, Hk, K, D]; mask [Q, K] or [B, Q, K] bool; sinks [H] -> [B, H, Q, D]."""
     b, h, q, d = query.shape
@@ -42,13 +42,13 @@ def _attend(
 @kernel("std.nn.attention::grouped_attention_rows")
 def attention(query: Tensor, key: Tensor, value: Tensor, scale: Tensor, mask: Tensor | None = None) -> Tensor:
     """query [B, H, Q, D]; key, value [B, Hk, K, D]; mask [Q, K] or [B, Q, K]; `Hk` equals `H` when not grouped."""
-    return _attend(query, key, value, scale, mask, None)
+    return attend(query, key, value, scale, mask, None)
 
 
 @kernel("std.nn.attention::sink_attention")
 def sink_attention(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor, scale: Tensor, mask: Tensor) -> Tensor:
     """As grouped attention by rows, with one more logit per query head, sinks [Hq], in the denominator."""
-    return _attend(query, key, value, scale, mask, sinks)
+    return attend(query, key, value, scale, mask, sinks)
 
 
 @kernel("std.nn.attention::paged_attention")
@@ -94,4 +94,4 @@ def _paged(
     def pooled(x: Tensor) -> Tensor:
         return x[0].index_select(1, at).view(hk, b, pages * size, d).transpose(0, 1)
 
-    return _attend(query, pooled(key), pooled(value), scale, seen.view(b, 1, pages * size), None)
+    return attend(query, pooled(key), pooled(value), scale, seen.view(b, 1, pages * size), None)

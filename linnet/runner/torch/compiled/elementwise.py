@@ -1,0 +1,70 @@
+"""Norms, rotary embeddings and gates of a graph compiled under `fast`: fewer passes, and one rounding at the end."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
+from linnet.runner.torch.compiled.native import Rewriter, is_call, named, native
+
+
+def fuse_elementwise(graph: Graph) -> None:
+    """Replace `rms_norm`, `rope` and `silu(a) * b` by forms that read and write less."""
+    pass_ = Rewriter(graph)
+    signed: dict[Value, Value] = {}
+    for node in graph.nodes:
+        made = _faster(node, pass_, signed)
+        if made is None:
+            pass_.emit(node)
+        else:
+            pass_.emit(made)
+            pass_.replace(node.outputs[0], made.outputs[0])
+    pass_.finish()
+
+
+def _faster(node: CoreNode, graph: Rewriter, signed: dict[Value, Value]) -> CoreNode | None:
+    spec = node.outputs[0].spec if node.outputs else TensorSpec((), "bool")
+    if not spec.size:
+        return None
+    if is_call(node, "std.nn.norm::rms_norm") and spec.dtype != "f64":
+        inputs = named(node)
+        if "eps" not in inputs:
+            return None
+        values = (inputs["x"], inputs["weight"], inputs["eps"])
+        return native(rms_norm, values, (spec,), like=node)
+    if is_call(node, "std.nn.rope::rope"):
+        inputs = named(node)
+        table = inputs["sin_table"]
+        if table not in signed:
+            signed[table] = graph.emit(native(signed_sines, (table,), (table.spec,))).outputs[0]
+        return native(rotate, (inputs["x"], inputs["cos_table"], signed[table]), (spec,), like=node)
+    if node.op == "mul":
+        gate = graph.producers.get(node.inputs[0])
+        if gate is not None and is_call(gate, "std.nn.activations::silu") and node.inputs[1].spec == spec:
+            return native(gated, (gate.inputs[0], node.inputs[1]), (spec,), like=node)
+    return None
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
+    """x [.., H], weight [H], eps f32 -> [.., H] in x's dtype; the norm and the scaling are in f32."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    scale = torch.rsqrt(torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]))
+    return (x * scale * weight).to(x.dtype)
+
+
+def signed_sines(table: Tensor) -> Tensor:
+    """The sine table [.., D] with its first half negated: the signs that `rotate_half` gives to what it swaps."""
+    first, second = table.chunk(2, dim=-1)
+    return torch.cat((-first, second), dim=-1)
+
+
+def rotate(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """x [B, H, S, D] rotated: `x * cos + swap(x) * signed sin`, where swap exchanges the halves of the last axis."""
+    return torch.addcmul(x * cosines, x.roll(x.shape[-1] // 2, -1), sines)
+
+
+def gated(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up."""
+    return functional.silu(gate).mul_(up)

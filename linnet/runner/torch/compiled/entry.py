@@ -1,0 +1,155 @@
+"""A compiled entry: checks what indexes, gathers its arguments, runs its code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linnet.language.program.core import CoreNode, Graph
+from linnet.language.program.inline import inline_calls
+from linnet.language.program.passes import simplify
+from linnet.runner.errors import SizeError
+from linnet.runner.torch.compiled.attention import read_prefixes
+from linnet.runner.torch.compiled.caches import write_in_place
+from linnet.runner.torch.compiled.elementwise import fuse_elementwise
+from linnet.runner.torch.compiled.emit import Emitter, check, guard_graph
+from linnet.runner.torch.compiled.linears import add_residuals, join_linears
+from linnet.runner.torch.compiled.store import WeightStore
+from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
+from linnet.runner.torch.interpreter import Frame
+from linnet.runner.torch.kernels import Kernel
+from linnet.runner.torch.sharing import places
+
+# Calls whose bodies say more to a compiler than their kernels do: products to join, and what passes its input on.
+OPENED = frozenset(
+    (
+        "std.nn.mlp::swiglu",
+        "std.nn.parallel::all_reduce",
+        "std.nn.parallel::all_gather",
+        "std.nn.parallel::shared",
+    )
+)
+
+
+class CompiledEntry:
+    """One entry's graph, compiled for a device and a policy. Runs as `PreparedGraph` does: `run(frame, inputs)`.
+
+    `kernels` are the policy's (none: bodies, as `exact` asks). With `on_host` scalars that positions come from are read
+    as Python numbers, so that only the filled part of a cache is touched; without, the code is the same at each run.
+    States that are written in place change as the entry runs: one that is stopped half-way (memory, Ctrl-C) leaves
+    positions from the first it was to write on undefined; what indexes outside is refused before anything is written.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        kernels: Mapping[str, Kernel],
+        store: WeightStore,
+        *,
+        fast: bool,
+        on_host: bool,
+    ) -> None:
+        self.store = store
+        self._large(graph)
+        graph = inline_calls(graph, lambda node: _kept(node, kernels))
+        if kernels:
+            if fast:
+                fuse_elementwise(graph)
+            join_linears(graph, store)
+            if fast:
+                add_residuals(graph, store)
+            read_prefixes(graph, fast, on_host)
+        simplify(graph)
+        # Last: what a write leaves in memory is no value that a pass could see.
+        write_in_place(graph, on_host)
+        self._large(graph)
+        emitter = Emitter(store.device, dict(kernels), on_host)
+        self._guards = emitter.collect_guards(graph)
+        self._check = emitter.emit(guard_graph(graph, self._guards)) if self._guards else None
+        self.straight = emitter.emit(graph, {guard.index for guard in self._guards})
+        self.forward: Callable[..., tuple[Tensor, ...]] = self.straight.module.forward
+        self._outputs = len(graph.outputs)
+        self._written = [node.attributes["path"] for node in graph.nodes if node.op == "state.write"]
+        self._states = {
+            node.attributes["path"]: node.outputs[0].spec for node in graph.nodes if node.op == "state.read"
+        }
+        self._dtypes = {
+            node.attributes["path"]: node.outputs[0].spec.dtype for node in graph.nodes if node.op == "param"
+        }
+        self._static: list[Any] | None = None
+        self._static_of: Mapping[str, Tensor] | None = None
+
+    @property
+    def kept(self) -> set[int]:
+        """Where the values lie that the entry keeps for its next runs."""
+        return places(self.straight.constants)
+
+    @property
+    def code(self) -> str:
+        """The Python that runs."""
+        return str(self.straight.module.code)
+
+    def run(self, frame: Frame, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The entry's outputs; new values of states go to `frame.written`. Raises IndexRangeError before anything runs,
+        IntegerDivisionError, and what torch raises (memory, say)."""
+        self.check(inputs)
+        results = self.forward(*self._arguments(frame, inputs))
+        frame.written.update(zip(self._written, results[self._outputs :], strict=True))
+        return results[: self._outputs]
+
+    def check(self, inputs: Sequence[Tensor]) -> None:
+        """Raise IndexRangeError where a token or position that the inputs give is out of range."""
+        if self._check is not None:
+            check(self._guards, self._check.module.forward(*inputs, *self._check.constants))
+
+    def bind(self, weights: Mapping[str, Tensor]) -> bool:
+        """Gather what does not change from run to run: weights, in the form that the device multiplies by. Whether this
+        made anything new."""
+        if self._static is not None and self._static_of is weights:
+            return False
+        self._static = [self._fixed(source, weights) for source in self.straight.sources]
+        self._static_of = weights
+        return True
+
+    def _arguments(self, frame: Frame, inputs: Sequence[Tensor]) -> list[Any]:
+        self.bind(frame.weights)
+        return [
+            inputs[key] if kind == "input" else self._state(key, frame) if kind == "state" else known
+            for (kind, key), known in zip(self.straight.sources, self._static or (), strict=True)
+        ]
+
+    def _fixed(self, source: tuple[str, Any], weights: Mapping[str, Tensor]) -> Any:
+        kind, key = source
+        match kind:
+            case "param":
+                return to_carried(weights[key], self._dtypes[key])
+            case "packed":
+                weight, part = key
+                return self.store.tensors(weight)[part]
+            case "constant":
+                return self.straight.constants[key]
+        return None
+
+    def _state(self, path: str, frame: Frame) -> Tensor:
+        value = frame.states.get(path)
+        if value is None:
+            value = frame.allocated.get(path)
+        if value is None:
+            spec = self._states[path]
+            value = torch.zeros(spec.shape, dtype=CARRIED[spec.dtype], device=self.store.device)
+            frame.allocated[path] = value
+        return value
+
+    def _large(self, graph: Graph) -> None:
+        for node in graph.nodes:
+            for value in node.outputs:
+                if is_too_large(value.spec):
+                    raise SizeError(f"a tensor {value.spec}")
+
+
+def _kept(node: CoreNode, kernels: Mapping[str, Kernel]) -> bool:
+    kernel = kernels.get(node.attributes["op"])
+    return kernel is not None and node.attributes["op"] not in OPENED and kernel.fits(node)

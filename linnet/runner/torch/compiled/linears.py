@@ -1,0 +1,171 @@
+"""Linear layers of a graph that is being compiled: those that read one input become one product.
+
+A linear layer here is a call of `linear`, `fp8_linear` or `fp8_block_linear` whose weight, scale and bias are weights
+of the model as they are. Layers of one kind that read the same value are joined: their weights lie one below the other,
+and each takes its columns of the product. What a product rounds is unchanged: every output column is its own sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
+from linnet.runner.torch.compiled.native import Rewriter, named, native
+
+KINDS = {
+    "std.nn.linear::linear": "plain",
+    "std.quant::fp8_linear": "fp8_row",
+    "std.quant::fp8_block_linear": "fp8_block",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LinearWeight:
+    """One linear layer, or several side by side: paths of weights, scales and biases, and the outputs of each.
+
+    `kind` is plain, fp8_row or fp8_block; `dtype` is the activations' ("bf16"), `width` the number of inputs.
+    """
+
+    kind: str
+    dtype: str
+    width: int
+    sizes: tuple[int, ...]
+    weights: tuple[str, ...]
+    scales: tuple[str, ...] = ()
+    biases: tuple[str, ...] = ()
+
+
+class Layout(Protocol):
+    """How a device holds linear layers: which function multiplies by a weight, and how many tensors it takes."""
+
+    def claim(self, weight: LinearWeight) -> bool:
+        """Whether these layers may be kept side by side: not where a weight is already kept otherwise."""
+        ...
+
+    def linear(self, weight: LinearWeight) -> tuple[Callable[..., Tensor], int]: ...
+
+    def residual(self, weight: LinearWeight) -> Callable[..., Tensor] | None:
+        """What adds another tensor to the product in one go: `f(x, other, *tensors)`, one rounding; None for none."""
+        ...
+
+
+def join_linears(graph: Graph, layout: Layout) -> None:
+    """Replace linear layers by products in the layout's form, one for those that read the same value."""
+    pass_ = Rewriter(graph)
+    groups: dict[tuple[Any, ...], list[CoreNode]] = {}
+    parts: dict[CoreNode, LinearWeight] = {}
+    for node in graph.nodes:
+        part = _weight_of(node, pass_)
+        if part is not None:
+            parts[node] = part
+            key = (node.inputs[0], part.kind, part.dtype, bool(part.biases), _block(node, part))
+            groups.setdefault(key, []).append(node)
+    group_of = {node: group for group in groups.values() for node in group}
+    for node in graph.nodes:
+        group = group_of.get(node)
+        if group is None:
+            pass_.emit(node)
+        elif node is group[0]:
+            _emit_product(pass_, group, [parts[member] for member in group], layout)
+    pass_.finish()
+
+
+def _weight_of(node: CoreNode, graph: Rewriter) -> LinearWeight | None:
+    """The linear layer that a node is, where its tensors are weights of the model and its input has rows."""
+    kind = KINDS.get(node.attributes.get("op", "")) if node.op == "call" else None
+    if kind is None or len(node.inputs[0].spec.shape) < 2 or node.outputs[0].spec.size == 0:
+        return None
+    inputs = named(node)
+    if not inputs["x"].spec.size:
+        return None
+    paths: dict[str, str] = {}
+    for name, value in inputs.items():
+        if name == "x":
+            continue
+        producer = graph.producers.get(value)
+        if producer is None or producer.op != "param":
+            return None
+        paths[name] = producer.attributes["path"]
+    scale = (paths["scale"],) if "scale" in paths else ()
+    bias = (paths["bias"],) if "bias" in paths else ()
+    out, width = inputs["weight"].spec.shape
+    return LinearWeight(kind, inputs["x"].spec.dtype, width, (out,), (paths["weight"],), scale, bias)
+
+
+def _block(node: CoreNode, part: LinearWeight) -> int:
+    """The block that the part's scales are for: parts are joined only where their rows of blocks line up."""
+    return int(node.attributes["generics"]["Block"]) if part.kind == "fp8_block" else 0
+
+
+def _emit_product(graph: Rewriter, group: Sequence[CoreNode], parts: Sequence[LinearWeight], layout: Layout) -> None:
+    joined = _side_by_side(parts)
+    if len(group) > 1 and not layout.claim(joined):
+        for node, part in zip(group, parts, strict=True):
+            _emit_product(graph, [node], [part], layout)
+        return
+    function, count = layout.linear(joined)
+    packed = graph.emit(
+        CoreNode("packed", (), tuple(Value(TensorSpec((), joined.dtype)) for _ in range(count)), {"weight": joined})
+    )
+    x = group[0].inputs[0]
+    spec = group[0].outputs[0].spec
+    whole = TensorSpec((*spec.shape[:-1], sum(joined.sizes)), spec.dtype)
+    product = graph.emit(native(function, (x, *packed.outputs), (whole,), like=group[0]))
+    product.attributes = {**product.attributes, "weight": joined}
+    if len(group) == 1:
+        graph.replace(group[0].outputs[0], product.outputs[0])
+        return
+    specs = [node.outputs[0].spec for node in group]
+    split = graph.emit(native(split_columns, product.outputs, specs, constants=(joined.sizes,), like=group[0]))
+    for node, columns in zip(group, split.outputs, strict=True):
+        graph.replace(node.outputs[0], columns)
+
+
+def _side_by_side(parts: Sequence[LinearWeight]) -> LinearWeight:
+    first = parts[0]
+    return LinearWeight(
+        first.kind,
+        first.dtype,
+        first.width,
+        tuple(part.sizes[0] for part in parts),
+        tuple(part.weights[0] for part in parts),
+        tuple(scale for part in parts for scale in part.scales),
+        tuple(bias for part in parts for bias in part.biases),
+    )
+
+
+def split_columns(x: Tensor, sizes: tuple[int, ...]) -> Sequence[Tensor]:
+    """x [.., sum(sizes)] -> views [.., size] of its columns."""
+    return x.split_with_sizes(sizes, dim=-1)
+
+
+def add_residuals(graph: Graph, layout: Layout) -> None:
+    """Fold the addition after a product into it, where the layout can: one rounding where the source has two."""
+    pass_ = Rewriter(graph)
+    folded: dict[CoreNode, tuple[Callable[..., Tensor], CoreNode, Value]] = {}
+    for node in graph.nodes:
+        if node.op != "add":
+            continue
+        for product, other in (node.inputs[::-1], node.inputs):
+            made = pass_.producers.get(product)
+            weight = made.attributes.get("weight") if made is not None and made.op == "native" else None
+            if made is None or weight is None or pass_.only_reader(product) is not node:
+                continue
+            function = layout.residual(weight)
+            if function is not None and product.spec == other.spec == node.outputs[0].spec:
+                folded[node] = (function, made, other)
+                break
+    gone = {made for _, made, _ in folded.values()}
+    for node in graph.nodes:
+        if node in folded:
+            function, made, other = folded[node]
+            x, *tensors = made.inputs
+            fused = pass_.emit(native(function, (x, other, *tensors), (node.outputs[0].spec,), like=node))
+            pass_.replace(node.outputs[0], fused.outputs[0])
+        elif node not in gone:
+            pass_.emit(node)
+    pass_.finish()

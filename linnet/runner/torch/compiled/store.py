@@ -1,0 +1,179 @@
+"""The weights of linear layers in the form that a device multiplies by, shared by all compiled entries of a model.
+
+On a CPU with bf16 instructions weights are put in oneDNN's own blocked order, which is worth two to three times a
+plain product of one row; the pages of the file that they were read from are then given back to the system, which reads
+them again should anyone ask. Elsewhere layers that are joined lie in one buffer, of which the model's parameters become
+views. FP8 weights are multiplied as they are ("stream"), decoded for each product, or decoded once ("decoded").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from linnet.runner.torch.compiled.linears import LinearWeight
+from linnet.runner.torch.dtypes import CARRIED
+from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear
+
+FP8_MODES = ("stream", "decoded")
+# Linux's number for "write these pages out and forget them"; unlike MADV_DONTNEED it loses no change.
+MADV_PAGEOUT = 21
+
+Linear = Callable[..., Tensor]
+
+
+@dataclass
+class WeightStore:
+    """Linear weights by what they are made of. `fp8` is "stream" or "decoded"; `packs` allows oneDNN's order."""
+
+    weights: Mapping[str, Tensor]
+    device: torch.device
+    fp8: str
+    packs: bool
+    _made: dict[LinearWeight, tuple[Tensor, ...]] = field(default_factory=dict)
+    # The layer, or layers side by side, that each weight is kept in: no weight is copied for a second one.
+    _claims: dict[str, LinearWeight] = field(default_factory=dict)
+    # Each weight that a copy was made of, with its version then: one that is changed in place makes the copy stale.
+    _copied: list[tuple[Tensor, int]] = field(default_factory=list)
+
+    def claim(self, weight: LinearWeight) -> bool:
+        """Whether the weights of `weight` are kept for it, in a form of its own; the first to ask has them."""
+        if any(self._claims.get(path, weight) != weight for path in weight.weights):
+            return False
+        if len({id(self.weights[path]) for path in weight.weights}) < len(weight.weights):
+            return False
+        self._claims.update(dict.fromkeys(weight.weights, weight))
+        return True
+
+    def linear(self, weight: LinearWeight) -> tuple[Linear, int]:
+        """The product of a weight, `f(x, *tensors)`, and the number of its tensors."""
+        biased = bool(weight.biases)
+        if self._streams(weight):
+            return (fp8_block_linear if weight.kind == "fp8_block" else fp8_linear), 2 + biased
+        if self._packed(weight):
+            return (packed_linear_bias if biased else packed_linear), 1 + biased
+        return functional.linear, 1 + biased
+
+    def residual(self, weight: LinearWeight) -> Linear | None:
+        if not self._packed(weight):
+            return None
+        return packed_linear_bias_add if weight.biases else packed_linear_add
+
+    def tensors(self, weight: LinearWeight) -> tuple[Tensor, ...]:
+        """What `linear`'s function takes after x; made at the first call."""
+        known = self._made.get(weight)
+        if known is None:
+            known = self._made[weight] = self._make(weight)
+        return known
+
+    def stale(self) -> bool:
+        """Whether a weight that was copied has been changed since."""
+        return any(tensor._version != version for tensor, version in self._copied)
+
+    def _streams(self, weight: LinearWeight) -> bool:
+        return weight.kind != "plain" and (self.fp8 == "stream" or not self.claim(weight))
+
+    def _packed(self, weight: LinearWeight) -> bool:
+        return self.packs and weight.dtype == "bf16" and not self._streams(weight) and self.claim(weight)
+
+    def _make(self, weight: LinearWeight) -> tuple[Tensor, ...]:
+        biases = (self._joined(weight.biases),) if weight.biases else ()
+        if self._streams(weight):
+            return self._joined(weight.weights), self._joined(weight.scales), *biases
+        if weight.kind == "plain" and not self._packed(weight):
+            return self._joined(weight.weights), *biases
+        parts = [self._decoded(weight, i) for i in range(len(weight.sizes))]
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
+        if self._packed(weight):
+            whole = torch.ops.mkldnn._reorder_linear_weight(whole.contiguous())
+        for path in (*weight.weights, *weight.scales):
+            tensor = self.weights[path]
+            self._copied.append((tensor, tensor._version))
+            page_out(tensor)
+        return whole, *biases
+
+    def _decoded(self, weight: LinearWeight, i: int) -> Tensor:
+        stored = self.weights[weight.weights[i]].detach()
+        if weight.kind == "plain":
+            return stored
+        scale = self.weights[weight.scales[i]].detach()
+        decode = dequantize_fp8_block if weight.kind == "fp8_block" else dequantize_fp8
+        return decode(stored, scale).to(CARRIED[weight.dtype])
+
+    def _joined(self, paths: tuple[str, ...]) -> Tensor:
+        """The weights of `paths` one below the other; they become views of what is returned."""
+        tensors = [self.weights[path] for path in paths]
+        if len(tensors) == 1:
+            return tensors[0].detach()
+        joined = torch.cat([tensor.detach() for tensor in tensors])
+        start = 0
+        for tensor in tensors:
+            stop = start + tensor.shape[0]
+            tensor.data = joined[start:stop]
+            start = stop
+        return joined
+
+
+def packed_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x [.., In] times a weight in oneDNN's order -> [.., Out]; sums in f32, rounded once."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+    return product
+
+
+def packed_linear_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
+
+
+def packed_linear_add(x: Tensor, other: Tensor, weight: Tensor) -> Tensor:
+    """`packed_linear` plus `other` [.., Out], rounded once."""
+    total: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
+    return total
+
+
+def packed_linear_bias_add(x: Tensor, other: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    total: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, bias, "add")
+    return total
+
+
+def can_pack(device: torch.device) -> bool:
+    """Whether this machine has oneDNN with products of bf16."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    with suppress(AttributeError, RuntimeError):
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return False
+
+
+def choose_fp8(decoded_bytes: int, device: torch.device) -> str:
+    """The FP8 mode: "decoded" where the decoded weights take less than half of the memory that is free."""
+    return "decoded" if 2 * decoded_bytes <= free_bytes(device) else "stream"
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that may still be taken on the device, in bytes; 0 where nobody can tell."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    with suppress(OSError, ValueError, StopIteration), open("/proc/meminfo") as lines:
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    return 0
+
+
+def page_out(tensor: Tensor) -> None:
+    """Give back the memory of a tensor that is mapped from a file and was not changed. Only saves memory: where the
+    system does not do it, nothing happens."""
+    if sys.platform != "linux" or tensor.device.type != "cpu":
+        return
+    start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    stop = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if stop > start:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_PAGEOUT)

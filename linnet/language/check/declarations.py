@@ -176,9 +176,11 @@ def _function(outer: Context, item: tree.FunctionItem, block: CheckedBlock | Non
     ctx.facts = outer.facts.extend(where) if where else outer.facts
     variables: list[LocalVar] = []
     defaults: list[Typed | None] = []
+    defaulted = False
     ctx.said = set()
     for parameter in item.parameters:
-        if parameter.default is None and any(earlier.default for earlier in item.parameters[: len(variables)]):
+        defaulted = defaulted or parameter.default is not None
+        if parameter.default is None and defaulted:
             ctx.error(
                 "E2102", f"parameter `{parameter.name.text}` without a default follows one with", parameter.name.span
             )

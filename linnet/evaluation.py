@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,12 +30,14 @@ class Evaluation:
     protocol: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able. `nll` is in nats a token; standard errors are over windows, null for a single one."""
+        """JSON-able. `nll` is in nats a token; standard errors are over windows, null for a single one, as is a
+        perplexity that no double holds."""
         result = self.result
+        finite = math.isfinite(result.perplexity)
         return {
             "package": self.package,
-            "perplexity": result.perplexity,
-            "perplexity_standard_error": result.error,
+            "perplexity": result.perplexity if finite else None,
+            "perplexity_standard_error": result.error if finite else None,
             "nll": result.nll,
             "nll_standard_error": result.nll_error,
             "tokens_scored": result.tokens,

@@ -8,6 +8,7 @@ the tokens that no window scored before, which have at least `window - stride` t
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ class Perplexity:
 
     @property
     def perplexity(self) -> float:
-        return math.exp(min(self.nll, 700.0))
+        """Infinite past what a double holds, at some 709 nats a token."""
+        return math.exp(self.nll) if self.nll < math.log(sys.float_info.max) else math.inf
 
     @property
     def error(self) -> float | None:

@@ -32,7 +32,7 @@ COMPANIONS = (
 def read_tokenizer(path: Path, config: Config) -> Tokenizer:
     """The tokenizer of a folder: its chat template, and the tokens that begin and end a text. Raises ConvertError."""
     if not (path / TOKENIZER).is_file():
-        return Tokenizer(None, None, (), (), f"it has no {TOKENIZER}")
+        return Tokenizer(None, None, (), (), f"the checkpoint came without {TOKENIZER}")
     described = read_json(path / TOKENIZER)
     settings = read_json(path / TOKENIZER_CONFIG) if (path / TOKENIZER_CONFIG).is_file() else {}
     texts = _texts(described)

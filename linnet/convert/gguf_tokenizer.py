@@ -32,11 +32,11 @@ def read_tokenizer(file: GgufFile) -> Tokenizer:
     eos = tuple(dict.fromkeys([*_named(file, tokens, "eos"), *_named(file, tokens, "eot")]))
     model, pre = (file.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre"))
     if model != "gpt2":
-        missing = f"its tokenizer is of the kind {_shown(model)}, and only byte-level BPE (gpt2) can be rebuilt"
+        missing = f"its tokenizer is of a kind {_called(model)}, and only byte-level BPE (gpt2) can be rebuilt"
         return Tokenizer(None, chat, bos, eos, missing)
     splitting = _pre_tokenizer(pre)
     if splitting is None:
-        missing = f"its tokenizer splits text in the way {_shown(pre)}, which is not known here"
+        missing = f"its tokenizer splits text in a way {_called(pre)}, which is not known here"
         return Tokenizer(None, chat, bos, eos, missing)
     kinds = file.metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))
     if not isinstance(kinds, list) or len(kinds) != len(tokens):
@@ -141,8 +141,8 @@ def _named(file: GgufFile, tokens: list[str], role: str) -> tuple[str, ...]:
     return (tokens[number],)
 
 
-def _shown(value: object) -> str:
-    return shown(value) if isinstance(value, str) else "that it does not name"
+def _called(value: object) -> str:
+    return f"called {shown(value)}" if isinstance(value, str) else "that has no name"
 
 
 def _bad(file: GgufFile, fault: str) -> ConvertError:

@@ -32,7 +32,8 @@ class Converted:
         """What was written, for people."""
         yield f"{self.folder}: {self.family}, weights in {self.dtype}, {self.report.section('weights').summary}"
         if self.missing:
-            yield f"It has no tokenizer: {self.missing}. Put a tokenizer.json beside the card and name it there."
+            yield f"It has no tokenizer: {self.missing}."
+            yield "Put a tokenizer.json beside the card and name it in [tokenizer]."
 
 
 def convert_checkpoint(source: Path, output: Path, *, dtype: str | None, watch: Watch) -> Converted:

@@ -101,7 +101,7 @@ def _readme(title: str, source: Source, design: Design, dtype: str) -> str:
     text = f"Its tokenizer is `{TOKENIZER}`"
     text += f", its chat template `{CHAT_TEMPLATE}`." if tokenizer.chat_template is not None else "."
     if tokenizer.json is None:
-        text = f"It has no tokenizer: {tokenizer.missing}.\nPut a `{TOKENIZER}` beside the card and name it in `[tokenizer]`."
+        text = f"It has no tokenizer: {tokenizer.missing}.\nPut one beside the card and name it in `[tokenizer]`."
     licence = "" if spdx(source.license) != "other" else "\n\nThe checkpoint names no licence that SPDX lists."
     head = "\n\nThe output head is the token table." if design.tied else ""
     return f"""# {title}

@@ -46,7 +46,7 @@ demo: $(RUNS)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/linnet fmt --check --diff --quiet linnet/std nests tests/corpus/good
+	$(BIN)/linnet fmt --check --diff --quiet linnet/std linnet/convert nests tests/corpus/good
 
 types: $(READY)
 	$(BIN)/mypy
@@ -64,7 +64,7 @@ test:
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/linnet fmt --quiet linnet/std nests tests/corpus/good
+	$(BIN)/linnet fmt --quiet linnet/std linnet/convert nests tests/corpus/good
 
 bench: $(READY)
 	$(BIN)/python bench/check.py

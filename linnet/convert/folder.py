@@ -41,8 +41,11 @@ def read_tokenizer(path: Path, config: Config) -> Tokenizer:
         ends = read_json(path / "generation_config.json").get("eos_token_id", ends)
     numbers = ends if isinstance(ends, list) else [ends]
     by_number = [texts[number] for number in numbers if isinstance(number, int) and number in texts]
-    eos = dict.fromkeys([*_token(settings.get("eos_token")), *by_number])
-    return Tokenizer(described, _chat_template(path, settings), _token(settings.get("bos_token")), tuple(eos))
+    # A token that the tokenizer does not have cannot be what ends a text.
+    known = set(texts.values())
+    bos = tuple(token for token in _token(settings.get("bos_token")) if token in known)
+    eos = dict.fromkeys([*(token for token in _token(settings.get("eos_token")) if token in known), *by_number])
+    return Tokenizer(described, _chat_template(path, settings), bos, tuple(eos))
 
 
 def weight_files(path: Path) -> dict[str, Path]:

@@ -18,6 +18,8 @@ except ModuleNotFoundError as error:
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 # Linnet's dtype to safetensors' own name.
 NAMES: Mapping[str, str] = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
+# Numbers rounded at once, so that what is computed on the way stays small.
+CHUNK = 1 << 22
 SIZES: Mapping[str, int] = {"bf16": 2, "f16": 2, "f32": 4}
 
 
@@ -33,24 +35,28 @@ def encode(values: Floats, dtype: str, name: str) -> bytes:
 
     Raises ConvertError where a number is NaN or infinite, or becomes infinite; `name` is the tensor's.
     """
-    finite = bool(np.isfinite(values).all())
-    if dtype == "bf16":
-        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        # Half of a unit in the last place kept, one less where that place is even, so that ties go to even.
-        rounded = ((bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-        finite &= bool(((rounded & 0x7F80) != 0x7F80).all())
-        data = rounded.astype("<u2").tobytes()
-    else:
-        with np.errstate(over="ignore"):
-            cast = values.astype("<f2" if dtype == "f16" else "<f4")
-        finite &= bool(np.isfinite(cast).all())
-        data = cast.tobytes()
-    if not finite:
-        raise ConvertError(
-            f"The tensor {shown(name)} holds a number that {dtype} cannot: give another dtype with --dtype, or fetch "
-            "the checkpoint again if it holds NaN."
-        )
-    return data
+    flat = np.ascontiguousarray(values, np.float32).reshape(-1)
+    parts = []
+    for start in range(0, flat.size, CHUNK):
+        part = flat[start : start + CHUNK]
+        finite = bool(np.isfinite(part).all())
+        if dtype == "bf16":
+            bits = part.view(np.uint32)
+            # Half of a unit in the last place kept, one less where that place is even, so that ties go to even.
+            rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype("<u2")
+            finite &= bool(((rounded & 0x7F80) != 0x7F80).all())
+            parts.append(rounded.tobytes())
+        else:
+            with np.errstate(over="ignore"):
+                cast = part.astype("<f2" if dtype == "f16" else "<f4")
+            finite &= bool(np.isfinite(cast).all())
+            parts.append(cast.tobytes())
+        if not finite:
+            raise ConvertError(
+                f"The tensor {shown(name)} holds a number that {dtype} cannot: give another dtype with --dtype, or "
+                "fetch the checkpoint again if it holds NaN."
+            )
+    return b"".join(parts)
 
 
 def write_safetensors(

@@ -168,7 +168,7 @@ def test_fp8_weights_stay_bytes(tmp_path: Path) -> None:
 
 def test_the_tokenizer_comes_along(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(folders["llama"], tmp_path / "chatty")
-    vocab = {"a": 0, "b": 1, "</s>": 2}
+    vocab = {"a": 0, "<s>": 1, "</s>": 2}
     described = {
         "model": {"type": "BPE", "vocab": vocab, "merges": []},
         "added_tokens": [{"id": 3, "content": "<end>"}],
@@ -288,6 +288,17 @@ def test_a_damaged_folder_leaves_nothing(folders: dict[str, Path], tmp_path: Pat
         nest.convert(folder, tmp_path / "made")
     assert said in str(raised.value)
     assert os.listdir(tmp_path) == ["damaged"]
+
+
+def test_links_of_a_download_cache_are_followed(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Such a cache holds each file under its digest, and a snapshot links to it."""
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    for path in folders["llama"].iterdir():
+        (snapshot / path.name).symlink_to(path)
+    package = nest.convert(snapshot, tmp_path / "made").folder
+    assert not any(path.is_symlink() for path in package.rglob("*"))
+    assert nest.check(package, hub=False).ok
 
 
 def test_mixed_dtypes_become_one(folders: dict[str, Path], tmp_path: Path) -> None:

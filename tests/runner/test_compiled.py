@@ -1,0 +1,290 @@
+"""Compiled entries: what they join, keep, write in place and refuse.
+
+test_seed_entries.py compares their results with the interpreter's.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from linnet.language.check import load as check
+from linnet.language.program.binding import BoundProgram, bind
+from linnet.language.program.checked import Program
+from linnet.language.program.core import Graph
+from linnet.runner.errors import IndexRangeError, ModeError
+from linnet.runner.torch.compiled.affine import Indices, Prefix
+from linnet.runner.torch.compiled.compiler import choose_mode
+from linnet.runner.torch.compiled.entry import CompiledEntry
+from linnet.runner.torch.compiled.store import can_pack, choose_fp8, free_bytes
+from linnet.runner.torch.module import Model, load_model
+from linnet.runner.torch.weights import random_weights
+
+CPU = torch.device("cpu")
+SMALL: Mapping[str, int | str] = {
+    "Vocab": 64, "H": 128, "Heads": 4, "KvHeads": 2, "HeadDim": 64, "Inner": 256, "Layers": 2,
+    "Batch": 2, "MaxSeq": 32, "PageSize": 4,
+}  # fmt: skip
+TOKENS = torch.arange(10, dtype=torch.int32).view(2, 5)
+
+
+def bind_nest(root: Path, name: str, **generics: int | str) -> BoundProgram:
+    checked = check(root / "nests" / name / "src" / "lib.linnet")
+    assert checked.program is not None
+    return bind(checked.program, "Model", {**SMALL, **generics})
+
+
+@pytest.fixture(scope="module")
+def plain(root: Path) -> BoundProgram:
+    return bind_nest(root, "qwen3-8b", T="f32")
+
+
+@pytest.fixture(scope="module")
+def halves(root: Path) -> BoundProgram:
+    return bind_nest(root, "qwen3-8b", T="bf16")
+
+
+@pytest.fixture(scope="module")
+def bytes_(root: Path) -> BoundProgram:
+    return bind_nest(root, "qwen3-8b-fp8", T="bf16")
+
+
+def make(bound: BoundProgram, **options: object) -> Model:
+    options = {"numerics": "fast", "compile": True, **options}
+    return load_model(bound, random_weights(bound.manifest, 1), entry="forward", **options)  # type: ignore[arg-type]
+
+
+def code_of(model: Model, name: str) -> str:
+    (prepared,) = [value for key, value in model._prepared.items() if key[0] == name]
+    assert isinstance(prepared.graph, CompiledEntry)
+    return prepared.graph.code
+
+
+def test_layers_that_read_one_value_are_one_product_over_one_buffer(plain: BoundProgram) -> None:
+    model = make(plain)
+    before = {path: tensor.clone() for path, tensor in model.state_dict().items()}
+    model.run_entry("decode", [TOKENS[:, :1], 0])
+    weights = model.state_dict()
+    for layer in range(2):
+        for block, parts in (("attention", ("q_proj", "k_proj", "v_proj")), ("mlp", ("gate", "up"))):
+            joined = [weights[f"layers.{layer}.{block}.{part}.weight"] for part in parts]
+            assert len({tensor.untyped_storage().data_ptr() for tensor in joined}) == 1
+            size = sum(tensor.nbytes for tensor in joined)
+            assert joined[0].untyped_storage().nbytes() == size
+    assert all(torch.equal(weights[path], tensor) for path, tensor in before.items())
+    # q|k|v, o, gate|up and down of each of two layers, and the head.
+    assert code_of(model, "decode").count("linear(") == 9
+    assert make(plain).run_entry("forward", [TOKENS]).equal(pickle.loads(pickle.dumps(model))(TOKENS))
+
+
+def test_what_is_independent_of_inputs_is_computed_once(plain: BoundProgram) -> None:
+    model = make(plain)
+    model(TOKENS)
+    assert "torch.cos" not in code_of(model, "forward")
+    model.run_entry("decode", [TOKENS[:, :1], 0])
+    # Positions come from an input here: once for both layers.
+    assert code_of(model, "decode").count("torch.cos") == 1
+
+
+def test_caches_are_written_in_place_and_belong_to_the_model(plain: BoundProgram) -> None:
+    model = make(plain)
+    model.run_entry("prefill", [TOKENS, 0])
+    places = {path: state.data_ptr() for path, state in model._states.items()}
+    assert sorted(places) == sorted(model.state_paths())
+    model.run_entry("decode", [TOKENS[:, :1], 5])
+    assert {path: state.data_ptr() for path, state in model._states.items()} == places
+    known = {path: state.clone() for path, state in model._states.items()}
+    for entry, inputs in (("prefill", [TOKENS, 28]), ("decode", [TOKENS[:, :1], 32]), ("decode", [[[64], [0]], 6])):
+        with pytest.raises(IndexRangeError):
+            model.run_entry(entry, inputs)
+    assert all(torch.equal(state, known[path]) for path, state in model._states.items())
+
+
+# What torch's own compiler imports.
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")
+@pytest.mark.parametrize("compiled", [True, "inductor"])
+def test_a_state_that_is_still_read_is_not_written_in_place(
+    bind_source: Callable[..., BoundProgram], compiled: bool | str
+) -> None:
+    if compiled == "inductor" and shutil.which("g++") is None and shutil.which("c++") is None:
+        pytest.skip("torch's compiler needs a C++ compiler, and there is none on PATH")
+    text = """
+module m
+use std.nn.cache::{write_span}
+pub block Root {
+    state rows: Tensor[1, 1, 4, 2; f32]
+    pub entry both(x: Tensor[1, 1, 1, 2; f32], pos: i32) -> (Tensor[1, 1, 4, 2; f32], Tensor[1, 1, 4, 2; f32]) {
+        let before = rows
+        rows = write_span(rows, x, pos)
+        return (before, rows)
+    }
+}
+"""
+    model = load_model(bind_source(text), {}, numerics="equivalent", compile=compiled)
+    row = torch.ones(1, 1, 1, 2)
+    before, after = model.run_entry("both", [row, 1])
+    assert (before.sum(), after.sum()) == (0, 2)
+    before, after = model.run_entry("both", [row, 3])
+    assert (before.sum(), after.sum()) == (2, 4)
+    after.zero_()
+    assert model.run_entry("both", [row, 3])[0].sum() == 4
+
+
+def test_weights_that_change_count_from_the_next_call_on(halves: BoundProgram) -> None:
+    model = make(halves)
+    known = model(TOKENS)
+    with torch.no_grad():
+        model.get_parameter("lm_head.weight").mul_(2)
+    assert torch.equal(model(TOKENS), known * 2)
+    model.load_state_dict(random_weights(halves.manifest, 2), assign=True)
+    other = load_model(halves, random_weights(halves.manifest, 2), entry="forward", numerics="fast", compile=True)
+    assert torch.equal(model(TOKENS), other(TOKENS))
+
+
+@pytest.mark.skipif(not can_pack(CPU), reason="this CPU has no bf16 products of oneDNN's")
+def test_packed_products_are_those_of_the_interpreter(halves: BoundProgram) -> None:
+    model, exact = make(halves), make(halves, numerics="exact", compile=False)
+    found, expected = model(TOKENS).float(), exact(TOKENS).float()
+    assert "packed_linear" in code_of(model, "forward")
+    wide = load_model(halves, random_weights(halves.manifest, 1), entry="forward", numerics="exact")
+    assert (found - expected).abs().max() <= 0.02 * expected.abs().max()
+    assert torch.equal(wide(TOKENS).float(), expected)
+
+
+@pytest.mark.parametrize("fp8", ["stream", "decoded"])
+def test_fp8_weights_are_streamed_or_decoded_once(bytes_: BoundProgram, fp8: str) -> None:
+    model, exact = make(bytes_, fp8=fp8), make(bytes_, numerics="exact", compile=False)
+    found, expected = model(TOKENS).float(), exact(TOKENS).float()
+    assert model.fp8 == fp8
+    assert ("fp8_block_linear" in code_of(model, "forward")) == (fp8 == "stream")
+    assert (found - expected).abs().max() <= 0.03 * expected.abs().max()
+
+
+def test_fp8_is_decoded_where_memory_allows() -> None:
+    free = free_bytes(CPU)
+    assert free > 0
+    assert choose_fp8(0, CPU) == "decoded"
+    assert choose_fp8(free, CPU) == "stream"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numerics", "device", "trainable", "mode"),
+    [
+        (None, "equivalent", "cpu", False, True),
+        (None, "fast", "cuda", False, True),
+        (None, "exact", "cpu", False, False),
+        (None, "fast", "cpu", True, False),
+        (None, "fast", "meta", False, False),
+        (True, "exact", "cpu", False, True),
+        (False, "fast", "cpu", False, False),
+        ("inductor", "fast", "cpu", False, "inductor"),
+    ],
+)
+def test_modes(wanted: bool | str | None, numerics: str, device: str, trainable: bool, mode: bool | str) -> None:
+    assert choose_mode(wanted, None, numerics, device, trainable) == mode
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fp8", "device", "trainable", "said"),
+    [
+        ("inducter", None, "cpu", False, "compile='inducter' is not known; write True, False, 'inductor' or"),
+        (True, None, "cpu", True, "compile=True runs without gradients: leave it out, or load without trainable"),
+        (True, None, "meta", False, "compile=True needs a device that computes, and not meta"),
+        ("reduce-overhead", None, "cpu", False, "replays CUDA graphs, and the device is cpu: write True"),
+        (None, "decode", "cpu", False, "fp8='decode' is not known; write 'stream' or 'decoded'"),
+    ],
+)
+def test_modes_that_cannot_be_had(
+    wanted: bool | str | None, fp8: str | None, device: str, trainable: bool, said: str
+) -> None:
+    with pytest.raises(ModeError, match=said.replace("(", r"\(")):
+        choose_mode(wanted, fp8, "fast", device, trainable)
+
+
+def mask_of(bind_source: Callable[..., BoundProgram], body: str) -> tuple[Graph, Prefix | None]:
+    text = f"module m\npub entry run(pos: i32) -> Tensor[3, 8; bool] {{\n{body}\n}}\n"
+    graph = bind_source(text).lower("run", {}).graph
+    return graph, Indices(graph).prefix(graph.outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("condition", "constant", "with_pos"),
+    [
+        ("keys[k] <= queries[q]", 0, False),
+        ("keys[k] < queries[q]", -1, False),
+        ("queries[q] >= keys[k]", 0, False),
+        ("queries[q] + 2 > keys[k]", 1, False),
+        ("keys[k] + 3 <= queries[q] + 8", 5, False),
+        ("keys[k] <= queries[q] + pos", 0, True),
+        ("keys[k] - 1 <= pos + queries[q]", 1, True),
+    ],
+)
+def test_prefix_masks_are_recognised(
+    bind_source: Callable[..., BoundProgram], condition: str, constant: int, with_pos: bool
+) -> None:
+    body = f"let queries = iota<i32>(3)\nlet keys = iota<i32>(8)\nlet seen[q, k] = {condition}\nreturn seen"
+    graph, found = mask_of(bind_source, body)
+    assert found == Prefix(constant, graph.inputs[0] if with_pos else None)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "keys[k] >= queries[q]",
+        "keys[k] <= queries[q] * 2",
+        "keys[k] <= queries[q] && keys[k] + 2 > queries[q]",
+        "keys[k] <= 4 && queries[q] >= 0",
+        "keys[k] <= queries[q] - pos",
+        "keys[k] + pos <= queries[q] + pos * pos",
+        "keys[k] == queries[q]",
+    ],
+)
+def test_other_masks_are_not(bind_source: Callable[..., BoundProgram], condition: str) -> None:
+    body = f"let queries = iota<i32>(3)\nlet keys = iota<i32>(8)\nlet seen[q, k] = {condition}\nreturn seen"
+    assert mask_of(bind_source, body)[1] is None
+
+
+ATTENTION = """
+module m
+use std.nn.attention::{{grouped_attention}}
+pub entry run(q: Tensor[1, 4, 3, 8; f32], k: Tensor[1, 2, 6, 8; f32], pos: i32) -> Tensor[1, 4, 3, 8; f32] {{
+    let queries = iota<i32>(3)
+    let keys = iota<i32>(6)
+    let seen[i, j] = {condition}
+    return grouped_attention(q, k, k, 0.5, some(seen))
+}}
+"""
+
+
+@pytest.mark.parametrize("pos", [-4, -1, 0, 2, 3, 9])
+@pytest.mark.parametrize("numerics", ["equivalent", "fast"])
+@pytest.mark.parametrize("condition", ["keys[j] <= queries[i] + pos", "keys[j] > queries[i] + pos"])
+def test_attention_is_that_of_the_definition(
+    bind_source: Callable[..., BoundProgram], condition: str, numerics: str, pos: int
+) -> None:
+    """Also where a query sees no key, and averages, or where all are seen."""
+    bound = bind_source(ATTENTION.format(condition=condition))
+    generator = torch.Generator().manual_seed(3)
+    inputs = [torch.randn(1, 4, 3, 8, generator=generator), torch.randn(1, 2, 6, 8, generator=generator), pos]
+    expected = load_model(bound, {}, numerics="exact").run_entry("run", inputs)
+    found = load_model(bound, {}, numerics=numerics, compile=True).run_entry("run", inputs)
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_control_flow_is_compiled_with_what_it_holds(seed_program: Program) -> None:
+    bound = bind(seed_program, "Model", {**SMALL, "T": "f32"})
+    weights = random_weights(bound.manifest, 1)
+    weights["embedding.weight"] *= 20
+    made = [
+        load_model(bound, weights, numerics="equivalent", compile=compiled).run_entry(
+            "generate_until", [TOKENS[:, :1], 0, 63], {"MaxNew": 6}
+        )
+        for compiled in (False, True)
+    ]
+    assert len(made[0]) == len(made[1])
+    assert all(torch.equal(a, b) for a, b in zip(*made, strict=True))

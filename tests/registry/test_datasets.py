@@ -82,6 +82,8 @@ def test_a_hub_that_fails_is_told_apart(hub: HubServer, monkeypatch: pytest.Monk
     with pytest.raises(HubError, match="has no repository Salesforce/wikitext"):
         fetch_dataset("wikitext-2")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    # The Hub's client waits between its attempts.
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     with pytest.raises(HubError, match=r"or give a file with the text \(--text\)"):
         fetch_dataset("wikitext-2")
 

@@ -112,3 +112,34 @@ def test_a_module_that_is_a_bad_link(tmp_path: Path, target: str) -> None:
 def test_a_module_name_that_no_file_can_have(tmp_path: Path) -> None:
     package(tmp_path, "a", f"module a\n\nuse crate.{'b' * 5000}\n")
     assert "error[E1202]" in linnet(tmp_path, "check", "a/src/lib.linnet")[1]
+
+
+def modules(folder: Path, sources: dict[str, str]) -> None:
+    """A package `folder/a` of these modules."""
+    package(folder, "a", "module a\n")
+    for name, source in sources.items():
+        (folder / "a" / "src" / f"{name}.linnet").write_text(source)
+
+
+def module_chain(count: int) -> dict[str, str]:
+    """Modules that import each other in a line, each with a constant, a type and a function of the next one's."""
+    last = "module a.m0\n\npub const C = 1\npub type T = f32\npub fn f(x: T) -> T {\n    return x\n}\n"
+    sources = {"m0": last}
+    for i in range(1, count):
+        sources[f"m{i}"] = (
+            f"module a.m{i}\n\nuse crate.m{i - 1}\n\npub const C = m{i - 1}.C + 1\npub type T = m{i - 1}.T\n"
+            f"pub fn f(x: T) -> T {{\n    return m{i - 1}.f(x)\n}}\n"
+        )
+    return sources
+
+
+def test_a_long_line_of_modules(tmp_path: Path) -> None:
+    modules(tmp_path, module_chain(1500))
+    assert linnet(tmp_path, "check", "a/src/m1499.linnet")[0] == 0
+
+
+def test_a_long_circle_of_modules(tmp_path: Path) -> None:
+    modules(tmp_path, {f"m{i}": f"module a.m{i}\n\nuse crate.m{(i + 1) % 1500}\n" for i in range(1500)})
+    text = linnet(tmp_path, "check", "a/src/m0.linnet")[1]
+    assert "error[E1206]: import cycle: crate.m0 -> crate.m1 -> " in text
+    assert " -> 1,485 more -> " in text

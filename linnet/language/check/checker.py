@@ -53,8 +53,7 @@ class Checker:
 
     def check(self, root: LoadedModule) -> Program:
         """Declare and check every module that `root` reaches."""
-        order: list[ModuleScope] = []
-        self._collect(root, order)
+        order = self._collect(root)
         for scope in order:
             for name in declaration_order(scope.items):
                 self.declare(scope, name)
@@ -72,15 +71,15 @@ class Checker:
         modules = {scope.loaded.key: scope.checked for scope in order}
         return Program(self.scopes[id(root)].checked, modules)
 
-    def _collect(self, loaded: LoadedModule, order: list[ModuleScope]) -> None:
-        if id(loaded) in self.scopes:
-            return
-        checked = CheckedModule(".".join(name.text for name in loaded.tree.path), loaded.tree.source)
-        scope = self.scopes[id(loaded)] = ModuleScope(loaded, checked)
-        for imported in loaded.imports.values():
-            self._collect(imported, order)
-        order.append(scope)
-        self._names(scope)
+    def _collect(self, root: LoadedModule) -> list[ModuleScope]:
+        """Every module that `root` reaches, each after those that it imports."""
+        order: list[ModuleScope] = []
+        for loaded in postorder([root], lambda module: module.imports.values()):
+            checked = CheckedModule(".".join(name.text for name in loaded.tree.path), loaded.tree.source)
+            scope = self.scopes[id(loaded)] = ModuleScope(loaded, checked)
+            order.append(scope)
+            self._names(scope)
+        return order
 
     def _names(self, scope: ModuleScope) -> None:
         """Bind a module's imports and items, one meaning for each name (E1204, E1207)."""

@@ -7,7 +7,7 @@ dependency's `src`. Imports cannot leave their root: a module that a link leads 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +20,8 @@ from linnet.language.syntax.parser import parse
 
 STD_ROOT = Path(__file__).resolve().parents[2] / "std"
 MANIFEST = "linnet.toml"
+MAX_NAMED = 16
+"""How many modules of a longer import cycle are named."""
 # Trees without faults, by resolved path. Nothing changes a tree once it is parsed, so every check may share it.
 _STD_TREES: dict[Path, tree.Module] = {}
 
@@ -55,7 +57,8 @@ class Loader:
         self.std = Package("std", std_root)
         self.modules: dict[Path, LoadedModule] = {}
         self.packages: dict[Path, Package | None] = {}
-        self.active: list[Path] = []
+        # The modules whose imports are being followed, each imported by the one before it.
+        self.active: dict[Path, tuple[LoadedModule, Iterator[tree.UseDecl]]] = {}
 
     def load_root(self, path: Path) -> LoadedModule:
         """Load `path` and everything that it imports. Raises OSError where it cannot be read."""
@@ -63,7 +66,16 @@ class Loader:
         package, segments = self.locate(path, resolved)
         # A file outside any package has no key to begin with.
         key = ".".join(part for part in (package.key, *segments) if part)
-        return self._load(resolved, str(path), key, package)
+        root = self._read(resolved, str(path), key, package)
+        # Without recursion: a package may chain thousands of modules.
+        while self.active:
+            current, (module, uses) = next(reversed(self.active.items()))
+            use = next(uses, None)
+            if use is None:
+                del self.active[current]
+            else:
+                self._import(module, use)
+        return root
 
     def locate(self, shown: Path, resolved: Path) -> tuple[Package, tuple[str, ...]]:
         """The package that a root file belongs to, and its module path inside it."""
@@ -113,18 +125,14 @@ class Loader:
         self.packages[folder] = package
         return package
 
-    def _load(self, path: Path, shown: str, key: str, package: Package) -> LoadedModule:
-        if path in self.modules:
-            return self.modules[path]
+    def _read(self, path: Path, shown: str, key: str, package: Package) -> LoadedModule:
+        """The module in a file, its imports to be followed next. Raises OSError where it cannot be read."""
         text = self.overlay.get(path)
         source = Source(shown, text) if text is not None else read_source(path, shown)
         parsed = self._parsed_std(path, source) if package is self.std else parse(source, self.diagnostics)
         module = LoadedModule(key, package, parsed)
         self.modules[path] = module
-        self.active.append(path)
-        for use in parsed.uses:
-            self._import(module, use)
-        self.active.pop()
+        self.active[path] = (module, iter(parsed.uses))
         return module
 
     def _parsed_std(self, path: Path, source: Source) -> tree.Module:
@@ -161,18 +169,26 @@ class Loader:
             self._module_not_found(use, segments, root)
             return
         if resolved in self.active:
-            cycle = [*self.active[self.active.index(resolved) :], resolved]
-            chain = " -> ".join(self.modules[path].key for path in cycle)
-            span = use.path[0].span.to(use.path[-1].span)
-            self.diagnostics.error(
-                "E1206", f"import cycle: {chain}", span, help="move what both need into a third module"
-            )
+            along = list(self.active)
+            keys = [self.modules[path].key for path in (*along[along.index(resolved) :], resolved)]
+            if len(keys) > MAX_NAMED:
+                keys[MAX_NAMED // 2 : -MAX_NAMED // 2] = [f"{len(keys) - MAX_NAMED:,} more"]
+            message = f"import cycle: {' -> '.join(keys)}"
+            self.diagnostics.error("E1206", message, _path_span(use), help="move what both need into a third module")
             return
         key = ".".join((package.key, *rest))
         shown = (
             str(_beside(Path(module.tree.source.name), target)) if package is not self.std else f"std/{relative}.linnet"
         )
-        module.imports[segments] = self._load(resolved, shown, key, package)
+        imported = self.modules.get(resolved)
+        if imported is None:
+            try:
+                imported = self._read(resolved, shown, key, package)
+            except OSError as error:
+                message = f"module `{'.'.join(segments)}` cannot be read: {error.strerror or error}"
+                self.diagnostics.error("E1202", message, _path_span(use))
+                return
+        module.imports[segments] = imported
 
     def _import_package(self, module: LoadedModule, use: tree.UseDecl) -> tuple[Package | None, tuple[str, ...]]:
         first, *rest = (name.text for name in use.path)
@@ -203,7 +219,6 @@ class Loader:
         return None, ()
 
     def _module_not_found(self, use: tree.UseDecl, segments: tuple[str, ...], root: Path) -> None:
-        span = use.path[0].span.to(use.path[-1].span)
         known = [
             ".".join((segments[0], *path.relative_to(root).with_suffix("").parts)) for path in root.rglob("*.linnet")
         ]
@@ -219,10 +234,14 @@ class Loader:
         self.diagnostics.error(
             "E1202",
             f"module `{'.'.join(segments)}` not found",
-            span,
+            _path_span(use),
             notes,
             help=f"did you mean `{near[0]}`?" if near else None,
         )
+
+
+def _path_span(use: tree.UseDecl) -> Span:
+    return use.path[0].span.to(use.path[-1].span)
 
 
 def _beside(shown: Path, target: Path) -> Path:

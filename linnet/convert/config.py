@@ -44,6 +44,13 @@ class Config:
             raise self.error(f"gives {key} as {value!r}", "An object is needed there.")
         return Config(value, f"{key} of {self.where}")
 
+    def items(self, key: str) -> list[Any]:
+        """The list under `key`; an empty one where it is absent or null. Raises ConvertError."""
+        value = self._get(key, [])
+        if not isinstance(value, list):
+            raise self.error(f"gives {key} as {value!r}", "A list is needed there.")
+        return value
+
     def error(self, fault: str, help: str) -> ConvertError:
         return ConvertError(f"{self.where} {fault}. {help}")
 

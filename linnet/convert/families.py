@@ -61,6 +61,9 @@ def design_of(config: Config, tensors: Collection[str]) -> Design:
         raise config.error(what, f"Of {family} only {_CAUSAL[family]} is known: convert the language model itself.")
     make: Callable[[Config, Collection[str]], Design] = _gpt2 if family == "gpt2" else _decoder
     design = make(config, tensors)
+    # A layer without a tensor of its own is none, and a check would go through all of them.
+    if (layers := design.generics["Layers"]) > len(tensors):
+        raise config.error(f"gives {layers} layers", f"The checkpoint holds only {len(tensors)} tensors.")
     unused = tuple(pattern for pattern in design.unused if any(fnmatchcase(name, pattern) for name in tensors))
     return dataclasses.replace(design, unused=unused)
 
@@ -160,20 +163,20 @@ def _rotary(config: Config) -> tuple[float, dict[str, float]]:
 
 def _refuse_windows(config: Config) -> None:
     """Raises ConvertError for attention within a window that ends before the last position."""
-    kinds = config.data.get("layer_types") or []
     mistral = config.data["model_type"] == "mistral"
-    # Mistral's configs mean this window where they give none; Qwen's give one that they do not use.
-    window = config.data.get("sliding_window", MISTRAL_WINDOW if mistral else None)
-    used = config.data.get("use_sliding_window", mistral)
     context = config.integer("max_position_embeddings")
-    if any(kind != "full_attention" for kind in kinds) or (used and window is not None):
-        size = window if isinstance(window, int) else None
-        if size is not None and size >= context:
-            return
-        what = f"attends within a sliding window of {size} positions" if size else "has layers of other attention"
-        help = "Name a model that attends to all positions"
-        help += f", or set max_position_embeddings to {size} in a copy of the folder." if size else "."
-        raise config.error(what, help)
+    # Mistral's configs mean this window where they give none; Qwen's give one that they do not use.
+    given = config.data.get("sliding_window", MISTRAL_WINDOW if mistral else None)
+    used = config.flag("use_sliding_window", default=mistral) and given is not None
+    kinds = [kind for kind in config.items("layer_types") if kind != "full_attention"]
+    if any(kind != "sliding_attention" for kind in kinds) or (kinds and not used):
+        raise config.error("has layers of other attention", "Name a model that attends to all positions.")
+    if used:
+        size = config.integer("sliding_window", MISTRAL_WINDOW)
+        if size < context:
+            what = f"attends within a sliding window of {size} positions"
+            help = "Name a model that attends to all positions, or set max_position_embeddings to"
+            raise config.error(what, f"{help} {size} in a copy of the folder.")
 
 
 def _is_fp8(config: Config) -> bool:

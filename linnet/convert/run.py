@@ -13,7 +13,7 @@ from linnet.convert.families import design_of
 from linnet.convert.package import write_package
 from linnet.convert.source import DTYPES, Source, Watch
 from linnet.registry.errors import shown
-from linnet.registry.package import name_fault
+from linnet.registry.package import CARD_NAME, name_fault
 from linnet.registry.report import CheckReport
 
 
@@ -60,13 +60,7 @@ def convert_checkpoint(source: Path, output: Path, *, dtype: str | None, watch: 
         files = read.write(staged, design, chosen, watch)
         write_package(staged, read, design, chosen, files)
         report = _checked(source, staged)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.replace(staged, output)
-        except OSError:
-            # Something was put there meanwhile.
-            _refuse_output(output)
-            raise
+        _put_in_place(staged, output)
     return Converted(output, design.family, chosen, files, report, read.tokenizer.missing)
 
 
@@ -100,6 +94,18 @@ def _checked(source: Path, staged: Path) -> CheckReport:
         more = f" ({len(findings) - 1} more like it.)" if len(findings) > 1 else ""
         raise ConvertError(f"{source} does not hold what its configuration says: {findings[0].message}{more}")
     return report
+
+
+def _put_in_place(staged: Path, output: Path) -> None:
+    """Move the finished package to where it belongs. Raises OutputError where something was put there meanwhile."""
+    _refuse_output(output)
+    if output.is_dir():
+        # It may be the folder that a shell stands in, so it stays; the card, which makes it a package, comes last.
+        for path in sorted(staged.iterdir(), key=lambda path: path.name == CARD_NAME):
+            os.replace(path, output / path.name)
+        return
+    output.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(staged, output)
 
 
 def _refuse_output(output: Path) -> None:

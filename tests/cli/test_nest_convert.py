@@ -42,6 +42,15 @@ def test_a_folder_becomes_a_package(run: Run, folder: Path, tmp_path: Path) -> N
     assert "again is not empty. Name another with -o." in again.stderr
 
 
+def test_the_folder_that_one_stands_in(run: Run, folder: Path, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    before = here.stat().st_ino
+    done = run("nest", "convert", "--quiet", folder, "-o", ".")
+    assert done.returncode == 0, done.stderr
+    assert here.stat().st_ino == before
+    assert 'name = "here"\n' in (here / "nest.toml").read_text()
+
+
 def truncated(folder: Path) -> list[str]:
     (folder / "model.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 5) + b"\0" * 8)
     return ["model.gguf"]

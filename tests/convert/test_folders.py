@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -10,12 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tiny_checkpoints import KINDS, POSITIONS, VOCAB, make
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from linnet import nest
+from linnet.convert.config import Config
 from linnet.convert.errors import ConvertError, OutputError
+from linnet.convert.families import design_of
 
 
 @pytest.fixture(scope="module")
@@ -231,6 +237,7 @@ def changed(folder: Path, tmp_path: Path, change: Any) -> Path:
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "sets scale_attn_by_inverse_layer_idx"),
         ("llama", {"intermediate_size": 97}, "does not hold what its configuration says: The shapes of layers.0.mlp"),
         ("llama", {"num_hidden_layers": 3}, 'reads the tensor "model.layers.2.'),
+        ("llama", {"num_hidden_layers": 10**9}, "gives 1000000000 layers. The checkpoint holds only 21 tensors."),
         ("llama", {"num_hidden_layers": 1}, "does not hold what its configuration says"),
     ],
 )  # fmt: skip
@@ -246,6 +253,42 @@ def test_what_cannot_be_converted_is_named(
         nest.convert(folder, tmp_path / "made")
     assert said in str(raised.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+ODD = [
+    None,
+    -1,
+    0,
+    1,
+    3,
+    10**9,
+    2.5,
+    float("nan"),
+    True,
+    False,
+    "x",
+    "",
+    [],
+    [1],
+    ["x"],
+    {},
+    {"rope_type": "x"},
+    {"a": []},
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(KINDS), st.data())
+def test_odd_configs_are_designs_or_sentences(folders: dict[str, Path], kind: str, data: Any) -> None:
+    described = json.loads((folders[kind] / "config.json").read_text())
+    keys = [*described, "rope_scaling", "quantization_config", "sliding_window", "layer_types", "n_inner"]
+    for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3)):
+        described[key] = data.draw(st.sampled_from(ODD))
+    names = set(load_file(folders[kind] / "model.safetensors"))
+    with contextlib.suppress(ConvertError):
+        design = design_of(Config(described, "config.json"), names)
+        assert all(isinstance(value, int) and value >= 1 for value in design.generics.values())
+        assert all(math.isfinite(value) for found in design.constants.values() for value in found.values())
 
 
 def damage_index(folder: Path) -> None:

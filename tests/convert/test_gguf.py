@@ -91,6 +91,19 @@ def test_q4_1_by_hand(tmp_path: Path) -> None:
     assert values == [0.5 * n - 3 for n in [*range(16), *range(15, -1, -1)]]
 
 
+def test_q4_k_and_q6_k_by_hand(tmp_path: Path) -> None:
+    """256 numbers to a block. Q4_K: 0.5 times a scale of 2 for each 32, times the low four bits of 32 bytes and then
+    the high four. Q6_K: 0.5 times a scale of 3 for each 16, times six bits less 32."""
+    scales = bytes([2] * 4 + [0] * 4 + [2] * 4)
+    q4_k = struct.pack("<ee", 0.5, 0.0) + scales + bytes([0x53] * 128)
+    q6_k = bytes([0] * 128) + bytes([0] * 64) + struct.pack("16b", *[3] * 16) + struct.pack("<e", 0.5)
+    data = header([("a", (1, 256), Kind.Q4_K, 0), ("b", (256,), Kind.Q6_K, 160)]) + q4_k.ljust(160, b"\0") + q6_k
+    (tmp_path / "one.gguf").write_bytes(data)
+    file = GgufFile(tmp_path / "one.gguf")
+    assert file.values(file.tensors["a"]).tolist() == [([3.0] * 32 + [5.0] * 32) * 4]
+    assert file.values(file.tensors["b"]).tolist() == [-48.0] * 256
+
+
 def header(tensors: list[tuple[str, tuple[int, ...], int, int]], *, pairs: bytes = b"", count: int = 0) -> bytes:
     """The start of a GGUF file up to its first tensor's bytes; `pairs` are `count` metadata entries."""
     data = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), count) + pairs

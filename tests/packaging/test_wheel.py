@@ -100,7 +100,13 @@ def test_distributions_carry_sources_and_packages(built: tuple[Path, Path], clon
     with tarfile.open(sdist) as archive:
         in_sdist = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {"linnet/py.typed"}
-    for pattern in ("**/*.py", "std/**/*.linnet", "convert/*.linnet", "site_builder/templates/*", "site_builder/static/*"):
+    for pattern in (
+        "**/*.py",
+        "std/**/*.linnet",
+        "convert/*.linnet",
+        "site_builder/templates/*",
+        "site_builder/static/*",
+    ):
         wanted |= {path.relative_to(clone).as_posix() for path in (clone / "linnet").glob(pattern) if path.is_file()}
     packages = {f"linnet/{p.relative_to(clone).as_posix()}" for p in (clone / "nests").rglob("*") if p.is_file()}
     assert {f"linnet/nests/{name}/nest.toml" for name in PACKAGES} <= packages

@@ -170,6 +170,7 @@ def _kernel_choice() -> Choice | None:
 def _text(chosen: Chosen, graph: EntryGraph, steps: Sequence[Step], choice: Choice | None) -> Iterator[str]:
     from linnet.language.program.explain import calls
     from linnet.language.words import counted
+    from linnet.runner.explain import default_run
 
     owner = chosen.function.block
     yield click.style(f"{owner.name}.{graph.name}" if owner is not None else graph.name, bold=True)
@@ -189,7 +190,12 @@ def _text(chosen: Chosen, graph: EntryGraph, steps: Sequence[Step], choice: Choi
         yield f"{counted(total, 'op call')}. torch is not installed, so its kernels are not known."
     else:
         native = sum(times for call, times in made if choice(call.node)["torch"][SHOWN] == "native")
-        yield f"{counted(total, 'op call')}: {native} native, {total - native} by body. Under exact all run by body."
+        fused = sum(times for call, times in made if choice(call.node)["torch"]["fast"] == "fused")
+        yield (
+            f"{counted(total, 'op call')}: {native} native, {total - native} by body. Under exact all run by body, "
+            f"under fast {fused} {'is' if fused == 1 else 'are'} fused."
+        )
+        yield default_run()
 
 
 def _values(generics: Mapping[str, int | str]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from linnet.language.program.core import CoreNode
 
-NATIVE, BODY = "native", "body"
-# Backend -> policy -> NATIVE or BODY.
+# NATIVE: a kernel of the op's own; FUSED: one that rounds less often than the op states; BODY: the op's source.
+NATIVE, FUSED, BODY = "native", "fused", "body"
+# Backend -> policy -> one of these.
 Kernels = dict[str, dict[str, str]]
 
 
@@ -15,15 +16,31 @@ def kernel_choice() -> Callable[[CoreNode], Kernels]:
     """What tells the kernels of an op call, for the backends that are installed. Raises ImportError without torch."""
     import torch
 
+    from linnet.runner.torch.compiled.entry import FUSED_OPS
     from linnet.runner.torch.kernels import equivalent_kernels
     from linnet.runner.torch.primitives import Target
 
-    kernels = equivalent_kernels()
+    kernels, fused = equivalent_kernels(), FUSED_OPS
     target = Target(torch.device("cpu"))
 
     def choose(node: CoreNode) -> Kernels:
         kernel = kernels.get(node.attributes["op"])
-        native = kernel is not None and kernel.prepare(node, target) is not None
-        return {"torch": {"exact": BODY, "equivalent": NATIVE if native else BODY}}
+        native = NATIVE if kernel is not None and kernel.prepare(node, target) is not None else BODY
+        fast = FUSED if node.attributes["op"] in fused else native
+        return {"torch": {"exact": BODY, "equivalent": native, "fast": fast}}
 
     return choose
+
+
+def default_run() -> str:
+    """How torch runs an entry here when `compile` is left out, as a sentence. Raises ImportError without torch."""
+    import torch
+
+    from linnet.runner.torch.compiled.compiler import choose_mode
+    from linnet.runner.torch.compiled.store import can_pack
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not choose_mode(None, None, "equivalent", device, False):
+        return f"By default the interpreter runs it on {device}."
+    packed = ", bf16 weights in oneDNN's order" if can_pack(device) else ""
+    return f"By default it runs on {device} as straight-line code{packed}; under exact the interpreter runs it."

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from linnet.runner.explain import default_run
+
 Run = Callable[..., CompletedProcess[str]]
 
 SOURCE = """\
@@ -64,7 +66,8 @@ def test_generics_are_given_or_small(run: Run, stack: Path) -> None:
         "body        two::double(x: [7, 3; bf16]) -> [7, 3; bf16]",
         "native          std.nn.activations::relu(x: [7, 3; bf16]) -> [7, 3; bf16]",
         "",
-        "8 op calls: 4 native, 4 by body. Under exact all run by body.",
+        "8 op calls: 4 native, 4 by body. Under exact all run by body, under fast 0 are fused.",
+        default_run(),
     ]
 
 
@@ -79,7 +82,7 @@ def test_json_gives_shapes_counts_and_kernels(run: Run, stack: Path) -> None:
     linear, double = layers["steps"]
     assert linear["op"] == "std.nn.linear::linear"
     assert [item["name"] for item in linear["inputs"]] == ["x", "weight"]
-    assert linear["kernels"] == {"torch": {"exact": "body", "equivalent": "native"}}
+    assert linear["kernels"] == {"torch": {"exact": "body", "equivalent": "native", "fast": "native"}}
     assert double["kernels"]["torch"]["equivalent"] == "body"
     assert [inner["op"] for inner in double["body"]] == ["std.nn.activations::relu"]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from linnet.language.program.core import TensorSpec
@@ -68,6 +67,9 @@ def read_weights(
     manifest's dtype; without it another dtype is an error. Raises WeightsError: tensors missing, unreadable, of
     another shape or dtype, paths the manifest lacks, or E4M3 tensors that hold NaN bytes.
     """
+    # Weights that are given as tensors need torch alone.
+    from safetensors import SafetensorError, safe_open
+
     places, problems = _match(manifest, source, convert)
     if problems:
         raise WeightsError(problems)

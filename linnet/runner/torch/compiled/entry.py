@@ -12,7 +12,7 @@ from linnet.language.program.core import CoreNode, Graph
 from linnet.language.program.inline import inline_calls
 from linnet.language.program.passes import simplify
 from linnet.runner.errors import SizeError
-from linnet.runner.torch.compiled.attention import read_prefixes
+from linnet.runner.torch.compiled.attention import DENSE, read_prefixes
 from linnet.runner.torch.compiled.caches import write_in_place
 from linnet.runner.torch.compiled.elementwise import fuse_elementwise
 from linnet.runner.torch.compiled.emit import Emitter, check, guard_graph
@@ -32,6 +32,8 @@ OPENED = frozenset(
         "std.nn.parallel::shared",
     )
 )
+# What `fast` replaces by a form with fewer roundings or fused steps.
+FUSED_OPS = frozenset((*DENSE, "std.nn.norm::rms_norm", "std.nn.rope::rope"))
 
 
 class CompiledEntry:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from linnet.language.source import Span
+from linnet.language.source import Source, Span
 
 CODES: dict[str, str] = {
     "E1001": "bad character",
@@ -75,6 +76,9 @@ CODES: dict[str, str] = {
 }
 """Every diagnostic code and what it means, in one line."""
 
+MAX_SHOWN = 100
+"""How many errors, and how many warnings, of one source are kept: nobody reads more, and a file can hold 200,000."""
+
 TAB_WIDTH = 4
 LINE_WIDTH = 160
 """Longer source lines are shown in part, around the marked span."""
@@ -109,15 +113,27 @@ class Diagnostic:
 
 @dataclass(slots=True)
 class Diagnostics:
-    """Collects diagnostics; the same one reported twice is kept once."""
+    """Collects diagnostics; the same one reported twice is kept once.
+
+    Of each source the first MAX_SHOWN errors and as many warnings are kept; the last of them says so if there are more.
+    """
 
     _items: dict[tuple[str, int, int, str, str], Diagnostic] = field(default_factory=dict)
-
+    _kept: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _cut: set[tuple[str, str]] = field(default_factory=set)
     _has_errors: bool = False
 
     def add(self, diagnostic: Diagnostic) -> None:
-        self._items.setdefault(diagnostic.sort_key, diagnostic)
-        self._has_errors = self._has_errors or diagnostic.severity == "error"
+        key, severity = diagnostic.sort_key, diagnostic.severity
+        self._has_errors = self._has_errors or severity == "error"
+        if key in self._items:
+            return
+        kind = (diagnostic.span.source.name, severity)
+        if self._kept[kind] < MAX_SHOWN:
+            self._kept[kind] += 1
+            self._items[key] = diagnostic
+        else:
+            self._cut.add(kind)
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         for diagnostic in diagnostics:
@@ -136,7 +152,17 @@ class Diagnostics:
     @property
     def items(self) -> list[Diagnostic]:
         """What was reported, by file name and position."""
-        return [self._items[key] for key in sorted(self._items)]
+        items = [self._items[key] for key in sorted(self._items)]
+        last = {(item.span.source.name, item.severity): index for index, item in enumerate(items)}
+        for kind in self._cut:
+            item = items[last[kind]]
+            note = Note(f"there are more {kind[1]}s in this file; {MAX_SHOWN} are shown at a time")
+            items[last[kind]] = replace(item, notes=(*item.notes, note))
+        return items
+
+    def is_full(self, source: Source) -> bool:
+        """Whether further errors of a source would not be shown."""
+        return self._kept[source.name, "error"] >= MAX_SHOWN
 
     @property
     def has_errors(self) -> bool:

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from linnet.language.check import CheckResult, load
+from linnet.language.diagnostics import MAX_SHOWN, Diagnostics
 from linnet.language.program.binding import BindError, bind
 from linnet.language.program.lower_values import LowerError
+from linnet.language.source import Source
+from linnet.language.syntax.lexer import lex
+from linnet.language.syntax.parser import parse_tokens
 
 LONG = 1500
 
@@ -125,9 +129,39 @@ def test_ten_thousand_generics_and_as_many_clauses(tmp_path: Path) -> None:
     assert check(tmp_path, text).diagnostics == []
 
 
-def test_the_first_of_thousands_of_unknown_names_have_suggestions(tmp_path: Path) -> None:
-    lets = "".join(f"    let width{i} = widht{i} + x\n" for i in range(2_000))
+@pytest.mark.parametrize("count", [MAX_SHOWN, MAX_SHOWN + 1, 2_000])
+def test_the_first_hundred_errors_of_a_file_are_shown(tmp_path: Path, count: int) -> None:
+    lets = "".join(f"    let width{i} = widht{i} + x\n" for i in range(count))
     result = check(tmp_path, f"fn f(x: f32) -> f32 {{\n{lets}    return x\n}}\n")
-    assert [item.code for item in result.diagnostics] == ["E1201"] * 2_000
+    assert [item.code for item in result.diagnostics] == ["E1201"] * MAX_SHOWN
     assert result.diagnostics[1].help == "did you mean `width0`?"
-    assert result.diagnostics[-1].help is None
+    more = () if count == MAX_SHOWN else ("there are more errors in this file; 100 are shown at a time",)
+    assert tuple(note.message for note in result.diagnostics[-1].notes) == more
+
+
+def test_the_first_hundred_warnings_of_a_file_are_shown(tmp_path: Path) -> None:
+    lets = "".join(f"    let unused{i} = x\n" for i in range(200))
+    result = check(tmp_path, f"fn f(x: f32) -> f32 {{\n{lets}    return x\n}}\n")
+    assert result.ok
+    assert [item.code for item in result.diagnostics] == ["W1002"] * MAX_SHOWN
+    assert [note.message for note in result.diagnostics[-1].notes] == [
+        "there are more warnings in this file; 100 are shown at a time"
+    ]
+
+
+def test_suggestions_end_where_scopes_of_thousands_have_made_them_dear(tmp_path: Path) -> None:
+    lets = "".join(f"    let width{i} = x\n" for i in range(5_000))
+    unknown = "".join(f"    let used{i} = widht{i}\n" for i in range(50))
+    result = check(tmp_path, f"fn f(x: f32) -> f32 {{\n{lets}{unknown}    return x\n}}\n")
+    assert len(result.errors) == 50
+    assert str(result.errors[0].help).startswith("did you mean `width")
+    assert result.errors[-1].help is None
+
+
+def test_one_syntax_error_more_than_are_shown_ends_the_reading(tmp_path: Path) -> None:
+    text = "fn fn\n" * 2_000
+    assert len(check(tmp_path, text).errors) == MAX_SHOWN
+    source = Source("long.linnet", "module long\n\n" + text)
+    module, faults = parse_tokens(source, lex(source, Diagnostics()))
+    assert len(faults) == MAX_SHOWN + 1
+    assert module.items == ()

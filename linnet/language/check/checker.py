@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 
@@ -247,11 +247,12 @@ class Checker:
                 found.setdefault(name, module)
         return found
 
-    def nearest(self, name: str, names: Sequence[str]) -> str | None:
-        """The one of `names` that is most like an unknown name, if any is."""
+    def nearest(self, name: str, known: Callable[[], Sequence[str]]) -> str | None:
+        """The one of the `known` names that is most like an unknown name, if any is."""
         # Whoever has thousands of unknown names in scopes of thousands is helped by the first suggestions.
         if self.compared > MAX_COMPARED:
             return None
+        names = known()
         self.compared += len(names)
         near = get_close_matches(name, names, 1)
         return near[0] if near else None

@@ -256,7 +256,7 @@ class Context:
             hint = f"add `use {home}::{{{name}}}`"
         elif what == "type" and name.lower() in ELEMENT_TYPES:
             hint = f"did you mean `{ELEMENT_TYPES[name.lower()]}`?"
-        elif near := self.checker.nearest(name, self.visible_names(what)):
+        elif near := self.checker.nearest(name, lambda: self.visible_names(what)):
             hint = f"did you mean `{near}`?"
         elif self.said is not None and what == "name":
             hint = f"a size is a generic of what is declared: `<{name}: Dim>`"

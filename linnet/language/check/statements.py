@@ -179,7 +179,7 @@ def _assign(ctx: Context, node: tree.AssignStmt) -> Statement:
     ctx.poison(node.name)
     assignable = [name for scope in ctx.locals for name, var in scope.items() if var.mutable]
     assignable += [name for name, member in (ctx.block.members if ctx.block else {}).items() if member.kind == "state"]
-    near = ctx.checker.nearest(name, [other for other in assignable if other != name])
+    near = ctx.checker.nearest(name, lambda: [other for other in assignable if other != name])
     ctx.fail(
         "E1201",
         f"unknown name `{name}`",

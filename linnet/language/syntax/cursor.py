@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from linnet.language.diagnostics import Diagnostic, Note
+from linnet.language.diagnostics import MAX_SHOWN, Diagnostic, Note
 from linnet.language.source import Source, Span
 from linnet.language.syntax.lexer import KEYWORDS, RESERVED, Lexed, Token, words
 from linnet.language.syntax.tree import Name
@@ -33,6 +33,31 @@ class ParseError(Exception):
         super().__init__(diagnostic.message)
         self.diagnostic = diagnostic
         self.fatal = fatal
+
+
+class DueBrackets:
+    """The closing brackets that are due; `kind in due` takes no longer for many."""
+
+    def __init__(self) -> None:
+        self._stack: list[str] = []
+        self._counts = dict.fromkeys(CLOSERS.values(), 0)
+
+    def __bool__(self) -> bool:
+        return bool(self._stack)
+
+    def __contains__(self, kind: str) -> bool:
+        return self._counts.get(kind, 0) > 0
+
+    def pass_token(self, kind: str) -> None:
+        """Follows a token: a closing bracket also ends what was opened after its own."""
+        if kind in CLOSERS:
+            self._stack.append(CLOSERS[kind])
+            self._counts[CLOSERS[kind]] += 1
+        elif kind in self:
+            closed = ""
+            while closed != kind:
+                closed = self._stack.pop()
+                self._counts[closed] -= 1
 
 
 class Cursor:
@@ -120,8 +145,16 @@ class Cursor:
     # Faults
 
     def report(self, diagnostic: Diagnostic) -> None:
-        """Reports a fault that needs no recovery."""
+        """Reports a fault that needs no recovery. One more than are shown, and the rest is not read."""
         self.faults.append(diagnostic)
+        if len(self.faults) > MAX_SHOWN:
+            self.to_end()
+
+    def to_end(self) -> None:
+        """Passes all that is left, and says nothing about its absence."""
+        self.index = len(self.tokens) - 1
+        self.token = self.tokens[self.index]
+        self.token.suspect = True
 
     def error(self, code: str, message: str, span: Span, help: str | None = None) -> None:
         self.report(Diagnostic(code, message, span, help=help))
@@ -176,9 +209,7 @@ class Cursor:
             if not (self.token.suspect or previous.suspect):
                 self.report(fault.diagnostic)
             if fault.fatal:
-                self.index = len(self.tokens) - 1
-                self.token = self.tokens[self.index]
-                self.token.suspect = True
+                self.to_end()
             else:
                 resume(index)
 
@@ -193,16 +224,16 @@ class Cursor:
             del self.faults[faults:]
             return None
 
-    def resync(self, begun: int, stops: Callable[[list[str]], bool]) -> None:
+    def resync(self, begun: int, stops: Callable[[DueBrackets], bool]) -> None:
         """Skips from a fault to where `stops` says so; the token at `begun`, which began it all, never stops.
 
         `stops` is told what would close the brackets that were opened since `begun`.
         """
-        due: list[str] = []
+        due = DueBrackets()
         for token in self.tokens[begun : self.index]:
-            _track(due, token.kind)
+            due.pass_token(token.kind)
         while not self.at("end") and not (self.index > begun and stops(due)):
-            _track(due, self.next().kind)
+            due.pass_token(self.next().kind)
 
     # Lists
 
@@ -267,15 +298,6 @@ def describe(token: Token) -> str:
     if token.kind in RESERVED:
         return f"the reserved word `{text}`"
     return f"`{text}`"
-
-
-def _track(due: list[str], kind: str) -> None:
-    """Follows a token in the stack of the closing brackets that are due."""
-    if kind in CLOSERS:
-        due.append(CLOSERS[kind])
-    elif kind in due:
-        while due.pop() != kind:
-            pass
 
 
 def _is_doc(comment: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from linnet.language.source import Span
-from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS
+from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS, DueBrackets
 from linnet.language.syntax.lexer import KEYWORDS, Token
 from linnet.language.syntax.parse_statements import DECLARATIONS, StatementParser
 from linnet.language.syntax.tree import (
@@ -80,7 +80,7 @@ class ItemParser(StatementParser):
     def next_item(self, begun: int) -> None:
         """Skips to where an item may begin: at an item's first word, at the margin or outside brackets."""
 
-        def stops(due: list[str]) -> bool:
+        def stops(due: DueBrackets) -> bool:
             at_margin = self.token.first and self.column(self.token) == 1
             if self.token.kind == "name" and self.token.text in ITEM_HABITS:
                 return at_margin
@@ -414,7 +414,7 @@ class ItemParser(StatementParser):
     def next_member(self, owner: Token, begun: int) -> bool:
         """Skips to where a member may begin or the block ends; True if it ended without its `}`."""
 
-        def stops(due: list[str]) -> bool:
+        def stops(due: DueBrackets) -> bool:
             return (self.token.kind in MEMBER_WORDS and self.token.first) or (not due and self.at(";"))
 
         return self.resync_or_end(owner, begun, stops)

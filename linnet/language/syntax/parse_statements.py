@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from linnet.language.diagnostics import Diagnostic
 from linnet.language.source import Source, Span
-from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS, ParseError
+from linnet.language.syntax.cursor import ITEM_WORDS, MEMBER_WORDS, STATEMENT_WORDS, DueBrackets, ParseError
 from linnet.language.syntax.lexer import Lexed, Token
 from linnet.language.syntax.parse_expressions import BEGINS_OPERAND
 from linnet.language.syntax.parse_types import TypeParser
@@ -110,7 +110,7 @@ class StatementParser(TypeParser):
     def next_statement(self, owner: Token, begun: int) -> bool:
         """Skips to where a statement may begin or the body ends; True if it ended without its `}`."""
 
-        def stops(due: list[str]) -> bool:
+        def stops(due: DueBrackets) -> bool:
             kind = self.token.kind
             if kind in STATEMENT_WORDS:
                 # Inside brackets it may belong to what cannot be read, unless it begins a line no further right.
@@ -123,10 +123,10 @@ class StatementParser(TypeParser):
 
         return self.resync_or_end(owner, begun, stops)
 
-    def resync_or_end(self, owner: Token, begun: int, stops: Callable[[list[str]], bool]) -> bool:
+    def resync_or_end(self, owner: Token, begun: int, stops: Callable[[DueBrackets], bool]) -> bool:
         """`resync`, no further than the `}` of what `owner` began, or to where it ends without one: then True."""
 
-        def stops_or_ends(due: list[str]) -> bool:
+        def stops_or_ends(due: DueBrackets) -> bool:
             return (self.at("}") and "}" not in due) or self.ends_unclosed(owner) or stops(due)
 
         if not self.ends_unclosed(owner):

@@ -149,10 +149,12 @@ def _write(generation: Generation) -> None:
 
 
 def _stats(generation: Generation) -> str:
+    from linnet.language.words import counted
+
     new, rest = len(generation.tokens), generation.seconds - generation.first_seconds
     speed = f", then {(new - 1) / rest:.1f} tokens/s" if new > 1 and rest > 0 else ""
     ends = {"eos": "the model ended", "stop": "a stop text came", "length": "the limit was reached"}
     return (
-        f"{len(generation.prompt)} tokens read, {new} generated ({ends[generation.finish or 'length']}); "
+        f"{counted(len(generation.prompt), 'token')} read, {new} generated ({ends[generation.finish or 'length']}); "
         f"first token after {generation.first_seconds:.2f} s{speed}"
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from linnet.language.words import counted
+
 SHOWN = 5
 
 
@@ -115,9 +117,9 @@ class ContextError(GenerationError):
         self.positions = positions
         total = prompt + new
         super().__init__(
-            f"a prompt of {prompt:,} tokens and {new:,} new ones make {total:,}, but the cache holds {positions:,} "
-            "(MaxSeq): shorten the prompt, ask for fewer, or, where the model was trained for as many, load with "
-            f"generics={{'MaxSeq': {total}}} (--generic MaxSeq={total})"
+            f"a prompt of {counted(prompt, 'token')} and {counted(new, 'new one')} make {total}, but the cache holds "
+            f"{positions} (MaxSeq): shorten the prompt, ask for fewer, or, where the model was trained for as many, "
+            f"load with generics={{'MaxSeq': {total}}} (--generic MaxSeq={total})"
         )
 
 

@@ -52,8 +52,8 @@ class DecoderModel(Protocol):
     def explain_nonfinite(self, entry: str, inputs: Sequence[Any]) -> str: ...
 
 
-# The generation that a model's caches hold: another one takes them over.
-_holders: WeakKeyDictionary[DecoderModel, Generation] = WeakKeyDictionary()
+# Whose text a model's caches hold: that of the generation with this ticket, until another takes them over.
+_holders: WeakKeyDictionary[DecoderModel, object] = WeakKeyDictionary()
 
 
 class Generation(Iterator[str]):
@@ -95,6 +95,7 @@ class Generation(Iterator[str]):
         self.finish: str | None = None
         self.first_seconds = 0.0
         self.seconds = 0.0
+        self._ticket = object()
         self._pieces = self._generated()
 
     def __next__(self) -> str:
@@ -107,7 +108,7 @@ class Generation(Iterator[str]):
     def _generated(self) -> Iterator[str]:
         stream = TextStream(self._tokenizer)
         with self._model._lock:
-            _holders[self._model] = self
+            _holders[self._model] = self._ticket
             self._model.reset_state()
             logits = self._run("prefill", self.prompt, 0)
         while True:
@@ -139,7 +140,7 @@ class Generation(Iterator[str]):
         """The logits `[Vocab]` after `tokens`. Every row of the caches holds the same text."""
         started = perf_counter()
         with self._model._lock:
-            if _holders.get(self._model) is not self:
+            if _holders.get(self._model) is not self._ticket:
                 raise GenerationError(
                     "another text was begun on this model, whose caches hold one at a time: "
                     "finish one first, or load the model twice"

@@ -21,8 +21,8 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 class TextTokenizer:
     """A tokenizer file, and what its card adds.
 
-    `bos` and `eos` are the ids of tokens that begin and end a text; `chat_template` is a Jinja template, or None. The
-    file alone decides which tokens encoding adds at the ends of a text.
+    `size` is one more than the highest id, `bos` and `eos` are the ids of tokens that begin and end a text;
+    `chat_template` is a Jinja template, or None. The file alone decides which tokens encoding adds at a text's ends.
     """
 
     def __init__(
@@ -41,21 +41,21 @@ class TextTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._vocabulary: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.size = max(self._vocabulary.values(), default=-1) + 1
         self._tokens = {"bos_token": next(iter(bos), None), "eos_token": next(iter(eos), None)}
         self.bos = self._ids("bos", bos)
         self.eos = self._ids("eos", eos)
 
-    @property
-    def size(self) -> int:
-        """One more than the highest id."""
-        return max(self._vocabulary.values(), default=-1) + 1
-
     def encode(self, text: str, *, special: bool = True, strict: bool = True) -> list[int]:
         """The ids of `text`; with `special`, also those that the file adds at its ends.
 
-        With `strict`, raises TokenizerError for what looks like a special token, `<|name|>`, and is none of this
-        tokenizer's.
+        Raises TokenizerError for a text with half a surrogate pair, as undecodable arguments of a command are, and
+        with `strict` for what looks like a special token, `<|name|>`, and is none of this tokenizer's.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise TokenizerError(f"character {error.start} of the text is none that UTF-8 has: correct it") from None
         if strict:
             self._refuse_unknown(text)
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)

@@ -177,6 +177,15 @@ def test_weights_that_are_nan_have_no_perplexity(tmp_path: Path, text: Path) -> 
         nest.evaluate(package.folder, text=text, window=20, device="cpu")
 
 
+@pytest.mark.checkpoint
+def test_an_encoder_has_no_perplexity(minilm_checkpoint: Path, text: Path) -> None:
+    words = (
+        r"no perplexity: embed<.* gives no logits \[B, S, Vocab\] .* needs the entries prefill and decode, .* has embed"
+    )
+    with pytest.raises(EvaluationError, match=words):
+        nest.evaluate("all-minilm-l6-v2", text=text, weights=minilm_checkpoint, device="cpu")
+
+
 def test_texts_and_sizes_that_cannot_be_are_refused(package: TextPackage, text: Path) -> None:
     with pytest.raises(nest.NestError, match="are two texts: give one of them"):
         nest.evaluate(package.folder, text=text, dataset="wikitext-2")

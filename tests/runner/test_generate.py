@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import re
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -150,7 +152,7 @@ def test_a_cache_is_filled_to_its_end_and_no_further(package: TextPackage, model
         model.generate(PROMPT, max_new_tokens=room + 1)
     assert (caught.value.prompt, caught.value.new, caught.value.positions) == (len(ids), room + 1, 64)
     long = ids * 20
-    with pytest.raises(ContextError, match=rf"a prompt of {len(long)} tokens and 1 new ones"):
+    with pytest.raises(ContextError, match=rf"a prompt of {len(long)} tokens and 1 new one make"):
         model.generate(long)
 
 
@@ -191,6 +193,16 @@ def test_a_second_text_takes_the_caches_over(model: Model) -> None:
     assert model.generate("The keeper", max_new_tokens=10) == second
 
 
+def test_a_model_that_has_generated_is_freed(package: TextPackage) -> None:
+    model = nest.load(package.folder, device="cpu")
+    generation = model.generate(PROMPT, max_new_tokens=4, stream=True)
+    next(generation)
+    gone = weakref.ref(model)
+    del model, generation
+    gc.collect()
+    assert gone() is None
+
+
 def test_threads_that_share_a_model_wait_for_one_another(model: Model) -> None:
     prompts = [PROMPT, "The keeper", "By noon", "fish"]
     wanted = [model.generate(prompt, max_new_tokens=8) for prompt in prompts]
@@ -223,6 +235,7 @@ def test_threads_that_share_a_model_wait_for_one_another(model: Model) -> None:
         ([4, 100_000], GenerationError, "token 1 of the prompt is 100000, outside the vocabulary of"),
         (["Hello"], ChatError, "a message is a mapping"),
         ([{"role": "user"}], ChatError, "has no content"),
+        ("Hello \udcff", TokenizerError, "character 6 of the text is none that UTF-8 has"),
         ("Hello <|nobody|>", TokenizerError, r"the text has <\|nobody\|>, which looks like a special token"),
     ],
 )

@@ -159,6 +159,8 @@ TEMPLATES = {
     "generation": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
     "namespace": "{% set n = namespace(k=0) %}{% for m in messages %}{% set n.k = n.k + 1 %}{% endfor %}{{ n.k }}",
     "undefined": "{% if tools %}t{% endif %}{% if documents is none %}d{% endif %}{{ enable_thinking is defined }}",
+    "reversed": "{% for m in messages[::-1] %}{{ m.content.strip().split('?')[0] }}{{ loop.revindex0 }}{% endfor %}",
+    "tests": "{% if messages[0].content is string and messages[-1].content.startswith('And') %}yes{% endif %}",
     "date": "{{ strftime_now('%Y') | length }}",
     "macro": "{% macro f(m) %}[{{ m.role | upper }}]{% endmacro %}{% for m in messages %}{{ f(m) }}{% endfor %}",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,31 @@ def greedy(model: nest.Model, ids: torch.Tensor, count: int) -> list[int]:
     for position in range(ids.shape[1], ids.shape[1] + count - 1):
         produced.append(model.run_entry("decode", [produced[-1], position]).argmax(-1, keepdim=True))
     return torch.cat(produced, 1)[0].tolist()
+
+
+def test_the_perplexity_is_that_of_transformers(root: Path, reference: PreTrainedModel, smollm2_folder: Path) -> None:
+    """256 tokens of the licence in windows of 128 that begin every 64, as `nest eval` measures and in labels."""
+    protocol = {"text": root / "LICENSE", "window": 128, "stride": 64, "limit_tokens": 256}
+    load = {"weights": smollm2_folder, "dtype": "f32", "generics": {"MaxSeq": 128}, "device": "cpu", "offline": True}
+    found = nest.evaluate(root / "nests" / "smollm2-135m-instruct", **protocol, **load).result
+    ids = AutoTokenizer.from_pretrained(smollm2_folder)((root / "LICENSE").read_text()).input_ids[:256]
+    total, scored, before = 0.0, 0, 0
+    for begin in range(0, len(ids), 64):
+        end = min(begin + 128, len(ids))
+        window = torch.tensor([ids[begin:end]])
+        labels = window.clone()
+        labels[:, : max(before - begin, 0)] = -100
+        count = int((labels[:, 1:] != -100).sum())
+        with torch.no_grad():
+            total += float(reference(window, labels=labels).loss) * count
+        scored, before = scored + count, end
+        if end == len(ids):
+            break
+    assert (found.tokens, scored) == (255, 255)
+    expected = math.exp(total / scored)
+    assert abs(found.perplexity - expected) <= 1e-3 * expected
+    # Far from guessing among 49,152 tokens.
+    assert expected < 20
 
 
 def test_every_tensor_is_accounted_for(root: Path, smollm2_folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -71,6 +72,21 @@ def _os_error(error: Exception) -> Wording:
     return Wording(f"{name}: {error.strerror or error}.", COULD_NOT)
 
 
+def _out_of_memory(error: Exception) -> Wording:
+    """torch's own error on a GPU, which says how much it wanted and how much is free among much else."""
+    wanted = re.search(r"[Tt]ried to allocate ([\d.]+ \w+)", str(error))
+    free = re.search(r"of which ([\d.]+ \w+) is free", str(error))
+    sizes = "".join(
+        f"{lead}{found[1]}{rest}"
+        for lead, found, rest in ((": it was asked for ", wanted, ""), (" and has ", free, " free"))
+        if found
+    )
+    return Wording(
+        f"the device is out of memory{sizes}; take a shorter cache (MaxSeq), a smaller batch, or another device.",
+        COULD_NOT,
+    )
+
+
 def _unexpected(error: Exception) -> Wording:
     return Wording(
         f"something went wrong that should not have ({type(error).__name__}: {error}); "
@@ -103,6 +119,7 @@ TABLE: dict[str, Callable[[Exception], Wording]] = {
     "linnet.runner.errors.RunnerError": _plain(PROBLEMS),
     "linnet.runner.errors.WeightsError": _problems("Fetch the file again, or correct the bindings."),
     "linnet.site_builder.collect.SiteError": _plain(PROBLEMS),
+    "torch.OutOfMemoryError": _out_of_memory,
 }
 
 

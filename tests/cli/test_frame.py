@@ -65,6 +65,19 @@ def test_file_errors_name_the_file(number: int, words: str) -> None:
     assert words in wording.text
 
 
+def test_a_full_device_is_told_with_both_sizes() -> None:
+    import torch
+
+    text = (
+        "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139.80 GiB of which 1.21 GiB is "
+        "free. Including non-PyTorch memory, this process has 138.59 GiB memory in use."
+    )
+    wording = describe(torch.OutOfMemoryError(text))
+    assert wording.code == COULD_NOT
+    assert wording.text.startswith("the device is out of memory: it was asked for 2.50 GiB and has 1.21 GiB free; take")
+    assert describe(torch.OutOfMemoryError("")).text.startswith("the device is out of memory; take")
+
+
 def test_an_unexpected_error_asks_for_a_report(
     run: Callable[[click.Group], tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

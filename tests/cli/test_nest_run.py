@@ -40,8 +40,12 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> TextPackage:
     return write_text_package(tmp_path_factory.mktemp("packages") / "text", chat=True)
 
 
+# What the console script of `nest` calls.
+START = "from linnet.cli.start import nest; nest()"
+
+
 def command(*words: str | Path, before: str = "") -> list[str]:
-    code = f"{before}from linnet.cli.nest_main import main; main()"
+    code = f"{before}{START}"
     return [sys.executable, "-W", "error", "-c", code, "run", *map(str, words)]
 
 
@@ -158,7 +162,9 @@ def test_an_interrupt_ends_it_cleanly(package: TextPackage) -> None:
     assert whole.startswith(out.rstrip("\n"))
 
 
-@pytest.mark.parametrize("module", ["tokenizers", "torch", "linnet.runner.torch.module", "safetensors"])
+@pytest.mark.parametrize(
+    "module", ["click", "linnet.cli.errors", "tokenizers", "torch", "linnet.runner.torch.module", "safetensors"]
+)
 def test_an_interrupt_while_it_imports_ends_it_cleanly(package: TextPackage, module: str) -> None:
     before = f"""\
 import os, signal, sys

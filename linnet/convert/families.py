@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from linnet.convert.config import Config
+from linnet.registry.errors import shown
 
 # The block of weights that one scale serves in the FP8 source.
 FP8_BLOCK = 128
@@ -64,6 +65,12 @@ def design_of(config: Config, tensors: Collection[str]) -> Design:
     # A layer without a tensor of its own is none, and a check would go through all of them.
     if (layers := design.generics["Layers"]) > len(tensors):
         raise config.error(f"gives {layers} layers", f"The checkpoint holds only {len(tensors)} tensors.")
+    # Said here, since a check would let an optional tensor, such as one layer's bias, be absent.
+    stored = [name.replace("{i}", str(i)) for name in design.bindings.values() for i in range(layers)]
+    if absent := [name for name in dict.fromkeys(stored) if name not in tensors]:
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        what = f"describes a model with the tensor {shown(absent[0])}{more}, which the checkpoint does not hold"
+        raise config.error(what, "Fetch the checkpoint again, or correct its configuration.")
     unused = tuple(pattern for pattern in design.unused if any(fnmatchcase(name, pattern) for name in tensors))
     return dataclasses.replace(design, unused=unused)
 

@@ -236,7 +236,7 @@ def changed(folder: Path, tmp_path: Path, change: Any) -> Path:
         ("gpt2", {"layer_norm_epsilon": 1e-6}, "gives layer_norm_epsilon as 1e-06. Only 1e-05 is known."),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "sets scale_attn_by_inverse_layer_idx"),
         ("llama", {"intermediate_size": 97}, "does not hold what its configuration says: The shapes of layers.0.mlp"),
-        ("llama", {"num_hidden_layers": 3}, 'reads the tensor "model.layers.2.'),
+        ("llama", {"num_hidden_layers": 3}, 'with the tensor "model.layers.2.input_layernorm.weight" and 8 more'),
         ("llama", {"num_hidden_layers": 10**9}, "gives 1000000000 layers. The checkpoint holds only 21 tensors."),
         ("llama", {"num_hidden_layers": 1}, "does not hold what its configuration says"),
     ],
@@ -291,6 +291,12 @@ def test_odd_configs_are_designs_or_sentences(folders: dict[str, Path], kind: st
         assert all(math.isfinite(value) for found in design.constants.values() for value in found.values())
 
 
+def damage_bias(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.0.self_attn.q_proj.bias"] = torch.zeros(64)
+    save_file(weights, folder / "model.safetensors")
+
+
 def damage_index(folder: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "one.safetensors"}}))
 
@@ -312,6 +318,7 @@ def damage_mixed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
+        (damage_bias, 'with the tensor "model.layers.1.self_attn.q_proj.bias", which the checkpoint does not hold'),
         (damage_index, "one.safetensors, which"),
         (damage_escaping, 'names the file "../one.safetensors", which is no plain name'),
         (damage_pickled, "pytorch_model.bin could run code when it is read"),

@@ -31,7 +31,7 @@ from linnet.runner.errors import (
 from linnet.runner.generate import TextGeneration
 from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
 from linnet.runner.torch.compiled.entry import CompiledEntry
-from linnet.runner.torch.compiled.store import choose_fp8
+from linnet.runner.torch.compiled.store import choose_fp8, give_back
 from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
@@ -275,6 +275,7 @@ class Model(TextGeneration, BlockModule):
                 outputs = prepared.graph.run(frame, inputs)
                 if self._weight_places is None:
                     self._weight_places = places(weights.values())
+                    give_back()
                 taken = self._weight_places | places(inputs) | prepared.graph.kept
                 written = {path: own(value, taken) for path, value in frame.written.items()}
                 taken |= places([*self._states.values(), *frame.allocated.values(), *written.values()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,5 +70,9 @@ class Compiler:
         kind = ReplayedEntry if self.mode == "reduce-overhead" else CompiledEntry
         made = kind(graph, self._kernels, self.store, fast=self._fast, on_host=on_host)
         if self.mode == "inductor":
-            made.forward = torch.compile(made.straight.module, dynamic=False)
+            compiled: Any = torch.compile(made.straight.module, dynamic=False)
+            made.forward = compiled
+        else:
+            made.straight.release()
+            made.forward = made.straight.forward
         return made

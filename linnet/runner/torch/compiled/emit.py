@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,11 +32,23 @@ Function = Callable[..., Any]
 
 @dataclass
 class Straight:
-    """A graph as straight-line code: `module.forward` takes the values of `sources` and returns its outputs' tuple."""
+    """A graph as straight-line code: `forward` takes the values of `sources` and returns its outputs' tuple.
 
-    module: fx.GraphModule
+    `code` is the Python of it. `module` is None once nobody needs its graph, which is megabytes for a deep model.
+    """
+
+    module: fx.GraphModule | None
+    forward: Function
+    code: str
     sources: list[Source]
     constants: list[Tensor]
+
+    def release(self) -> None:
+        """Keep the code only."""
+        if self.module is not None:
+            # The code reads nothing of its module.
+            self.forward = partial(type(self.module).forward, None)
+            self.module = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,7 @@ class _Emission:
         results = [*self.graph.outputs, *(node.inputs[0] for node in written)]
         self.code.output(tuple(self.values[value] for value in results))
         module = fx.GraphModule(torch.nn.Module(), self.code)
-        return Straight(module, self.sources, self.constants)
+        return Straight(module, module.forward, str(module.code), self.sources, self.constants)
 
     def _placeholder(self, source: Source, hint: str) -> fx.Node:
         self.sources.append(source)
@@ -212,7 +225,7 @@ def _runner(straight: Straight) -> Function:
     kinds = {kind for kind, _ in straight.sources}
     if not kinds <= {"input", "constant"}:
         raise ValueError("a region reads weights or states of its own")
-    constants, forward = straight.constants, straight.module.forward
+    constants, forward = straight.constants, straight.forward
     return lambda *inputs: forward(*inputs, *constants)
 
 

@@ -72,7 +72,9 @@ class CompiledEntry:
         self._guards = emitter.collect_guards(graph)
         self._check = emitter.emit(guard_graph(graph, self._guards)) if self._guards else None
         self.straight = emitter.emit(graph, {guard.index for guard in self._guards})
-        self.forward: Callable[..., tuple[Tensor, ...]] = self.straight.module.forward
+        if self._check is not None:
+            self._check.release()
+        self.forward: Callable[..., tuple[Tensor, ...]] = self.straight.forward
         self._outputs = len(graph.outputs)
         self._written = [node.attributes["path"] for node in graph.nodes if node.op == "state.write"]
         self._states = {
@@ -92,7 +94,7 @@ class CompiledEntry:
     @property
     def code(self) -> str:
         """The Python that runs."""
-        return str(self.straight.module.code)
+        return self.straight.code
 
     def run(self, frame: Frame, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The entry's outputs; new values of states go to `frame.written`. Raises IndexRangeError before anything runs,
@@ -105,7 +107,7 @@ class CompiledEntry:
     def check(self, inputs: Sequence[Tensor]) -> None:
         """Raise IndexRangeError where a token or position that the inputs give is out of range."""
         if self._check is not None:
-            check(self._guards, self._check.module.forward(*inputs, *self._check.constants))
+            check(self._guards, self._check.forward(*inputs, *self._check.constants))
 
     def bind(self, weights: Mapping[str, Tensor]) -> bool:
         """Gather what does not change from run to run: weights, in the form that the device multiplies by. Whether this

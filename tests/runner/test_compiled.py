@@ -288,3 +288,106 @@ def test_control_flow_is_compiled_with_what_it_holds(seed_program: Program) -> N
     ]
     assert len(made[0]) == len(made[1])
     assert all(torch.equal(a, b) for a, b in zip(*made, strict=True))
+
+
+SPANS = """
+module m
+use std.nn.cache::{write_span}
+pub block Root {
+    state first: Tensor[1, 1, 4, 1; f32]
+    state second: Tensor[1, 1, 4, 1; f32]
+    pub entry put(x: Tensor[1, 1, 1, 1; f32], at: i32) -> f32 {
+        first = write_span(first, x, at)
+        return 0.0
+    }
+    pub entry peek(x: Tensor[1, 1, 1, 1; f32], at: i32) -> Tensor[1, 1, 4, 1; f32] {
+        return write_span(write_span(first, x, at), x, at)
+    }
+    pub entry twice(x: Tensor[1, 1, 1, 1; f32], at: i32) -> f32 {
+        let between = write_span(first, x, at)
+        first = write_span(between, x, at + 1)
+        return 0.0
+    }
+    pub entry share() -> f32 {
+        second = first
+        return 0.0
+    }
+    pub entry exchange() -> f32 {
+        let old = first
+        first = second
+        second = old
+        return 0.0
+    }
+    pub entry both(x: Tensor[1, 1, 4, 1; f32]) -> f32 {
+        first = x + x
+        second = x + x
+        return 0.0
+    }
+    pub entry look() -> (Tensor[1, 1, 4, 1; f32], Tensor[1, 1, 4, 1; f32]) { return (first, second) }
+}
+"""
+ROW = torch.ones(1, 1, 1, 1)
+
+
+def look(model: Model) -> list[list[float]]:
+    return [state.flatten().tolist() for state in model.run_entry("look")]
+
+
+def test_a_write_that_no_state_takes_changes_none(bind_source: Callable[..., BoundProgram]) -> None:
+    model = load_model(bind_source(SPANS), {}, numerics="equivalent", compile=True)
+    assert model.run_entry("peek", [ROW, 2]).flatten().tolist() == [0, 0, 1, 0]
+    assert look(model) == [[0, 0, 0, 0]] * 2
+    model.run_entry("twice", [ROW, 2])
+    assert code_of(model, "twice").count("write_span(") == 2
+    assert look(model) == [[0, 0, 1, 1], [0, 0, 0, 0]]
+
+
+def test_states_that_were_given_one_value_change_apart(bind_source: Callable[..., BoundProgram]) -> None:
+    model = load_model(bind_source(SPANS), {}, numerics="equivalent", compile=True)
+    model.run_entry("share")
+    model.run_entry("put", [ROW, 0])
+    assert look(model) == [[1, 0, 0, 0], [0, 0, 0, 0]]
+    model.run_entry("exchange")
+    model.run_entry("put", [ROW, 1])
+    assert look(model) == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    model.run_entry("both", [torch.full((1, 1, 4, 1), 0.5)])
+    model.run_entry("put", [ROW * 2, 3])
+    assert look(model) == [[1, 1, 1, 2], [1, 1, 1, 1]]
+
+
+def test_a_gate_that_is_broadcast(bind_source: Callable[..., BoundProgram]) -> None:
+    text = """
+module m
+use std.nn.activations::{silu}
+pub block Root {
+    pub entry run(gate: Tensor[1, 2; f32], up: Tensor[3, 2; f32]) -> Tensor[3, 2; f32] { return silu(gate) * up }
+}
+"""
+    model = load_model(bind_source(text), {}, numerics="fast", compile=True)
+    gate, up = torch.tensor([[-1.0, 2.0]]), torch.arange(6.0).view(3, 2)
+    torch.testing.assert_close(model.run_entry("run", [gate, up]), torch.nn.functional.silu(gate) * up)
+
+
+def test_loops_that_no_input_reaches_are_run_once(bind_source: Callable[..., BoundProgram]) -> None:
+    text = """
+module m
+pub block Root {
+    pub entry scan(x: Tensor[3; f32]) -> Tensor[3; f32] {
+        let steps = for t in 0..3 { yield cast<f32>(t) }
+        return x + steps
+    }
+    pub entry count() -> i64 {
+        var n = 1
+        while n < 50 { n = n + n }
+        return n
+    }
+    pub entry nothing() -> Tensor[0; i64] {
+        let steps = for t in 2..2 { yield t }
+        return steps
+    }
+}
+"""
+    model = load_model(bind_source(text), {}, numerics="exact", compile=True)
+    assert model.run_entry("scan", [torch.ones(3)]).tolist() == [1, 2, 3]
+    assert model.run_entry("count") == 64
+    assert model.run_entry("nothing").shape == (0,)

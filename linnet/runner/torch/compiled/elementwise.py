@@ -42,7 +42,8 @@ def _faster(node: CoreNode, graph: Rewriter, signed: dict[Value, Value]) -> Core
         return native(rotate, (inputs["x"], inputs["cos_table"], signed[table]), (spec,), like=node)
     if node.op == "mul":
         gate = graph.producers.get(node.inputs[0])
-        if gate is not None and is_call(gate, "std.nn.activations::silu") and node.inputs[1].spec == spec:
+        unspread = all(value.spec == spec for value in node.inputs)
+        if gate is not None and is_call(gate, "std.nn.activations::silu") and unspread:
             return native(gated, (gate.inputs[0], node.inputs[1]), (spec,), like=node)
     return None
 

@@ -152,7 +152,7 @@ class _Emission:
         made: dict[Value, Any] = {}
         for node in fixed:
             results = self._function(node, checked=True)(*[made[value] for value in node.inputs])
-            made.update(zip(node.outputs, results if len(node.outputs) > 1 else [results], strict=True))
+            made.update(zip(node.outputs, [results] if _gives_tensor(node) else results, strict=True))
         return made
 
     def _place_constants(self, moving: Sequence[CoreNode]) -> None:
@@ -179,7 +179,7 @@ class _Emission:
         else:
             function = self._function(node, checked=not guards)
             made = self.code.call_function(_named(function, node), tuple(inputs))
-        if len(node.outputs) == 1 and (node.op == "call" or not node.regions):
+        if _gives_tensor(node):
             self.values[node.outputs[0]] = made
             return
         for i, value in enumerate(node.outputs):
@@ -218,6 +218,11 @@ class _Emission:
                 return _for(regions[0], node, self.emitter.device)
         then, otherwise = regions
         return lambda condition, *captured: (then if bool(condition) else otherwise)(*captured)
+
+
+def _gives_tensor(node: CoreNode) -> bool:
+    """Whether a node's function gives its one output as it is; control flow gives a sequence, even of one."""
+    return len(node.outputs) == 1 and (node.op == "call" or not node.regions)
 
 
 def _runner(straight: Straight) -> Function:

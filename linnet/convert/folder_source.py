@@ -33,7 +33,8 @@ class FolderSource:
         self.files = weight_files(path)
         self.table = join_headers(read_headers(self.files))
         self.tokenizer = read_tokenizer(path, self.config)
-        self.title = path.resolve().name
+        # A snapshot of the Hub's cache is named after its commit, which names no model.
+        self.title = "" if re.fullmatch(r"[0-9a-f]{40}", path.resolve().name) else path.resolve().name
         self.license = _license(path)
 
     @property
@@ -59,8 +60,8 @@ class FolderSource:
 
     def origin(self, dtype: str) -> str:
         return (
-            f"The weights are those of the folder `{self.title}`, in {dtype} under transformers' tensor names, so\n"
-            "that `transformers` loads this folder too."
+            f"The weights are those of the folder `{self.path.resolve().name}`, in {dtype}.\n"
+            "They are under transformers' tensor names, so that `transformers` loads this folder too."
         )
 
     def write(self, folder: Path, design: Design, dtype: str, watch: Watch) -> tuple[str, ...]:

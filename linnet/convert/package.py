@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -39,7 +38,12 @@ def write_package(folder: Path, source: Source, design: Design, dtype: str, weig
 
 def _write_source(folder: Path, design: Design) -> None:
     """The template's source with this model's constants."""
-    shutil.copytree(BUNDLED / design.template / "src", folder / "src")
+    template = BUNDLED / design.template
+    for path in sorted(template.glob("src/**/*.linnet")):
+        # Only the text: where the distribution is installed its files may be read-only.
+        copy = folder / path.relative_to(template)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(path.read_bytes())
     if design.llama3_rotary:
         text = (files("linnet.convert") / "llama3_rotary.linnet").read_text(encoding="utf-8")
         (folder / "src" / "rotary.linnet").write_text(text, encoding="utf-8")

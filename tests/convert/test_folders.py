@@ -342,13 +342,16 @@ def test_a_damaged_folder_leaves_nothing(folders: dict[str, Path], tmp_path: Pat
 
 def test_links_of_a_download_cache_are_followed(folders: dict[str, Path], tmp_path: Path) -> None:
     """Such a cache holds each file under its digest, and a snapshot links to it."""
-    snapshot = tmp_path / "snapshot"
+    snapshot = tmp_path / ("c0ffee" * 6 + "cafe")
     snapshot.mkdir()
     for path in folders["llama"].iterdir():
         (snapshot / path.name).symlink_to(path)
     package = nest.convert(snapshot, tmp_path / "made").folder
     assert not any(path.is_symlink() for path in package.rglob("*"))
-    assert nest.check(package, hub=False).ok
+    report = nest.check(package, hub=False)
+    assert report.ok
+    assert report.card is not None
+    assert report.card.model.title == "made"
 
 
 def test_mixed_dtypes_become_one(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import equivalent_kernels
 from linnet.runner.torch.nonfinite import explain_nonfinite
 from linnet.runner.torch.precision import full_precision
-from linnet.runner.torch.sharing import own, places
+from linnet.runner.torch.sharing import own, own_states, places
 from linnet.runner.torch.weights import (
     WeightSource,
     WeightsReport,
@@ -277,7 +277,7 @@ class Model(TextGeneration, BlockModule):
                     self._weight_places = places(weights.values())
                     give_back()
                 taken = self._weight_places | places(inputs) | prepared.graph.kept
-                written = {path: own(value, taken) for path, value in frame.written.items()}
+                written = own_states(frame.written, {**self._states, **frame.allocated}, taken)
                 taken |= places([*self._states.values(), *frame.allocated.values(), *written.values()])
                 results = []
                 for output in outputs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
@@ -16,6 +16,18 @@ def places(tensors: Iterable[Tensor]) -> set[int]:
 def own(tensor: Tensor, taken: set[int]) -> Tensor:
     """The tensor, copied if it lies in one of the places `taken`."""
     return tensor.clone() if _place(tensor) in taken else tensor
+
+
+def own_states(written: Mapping[str, Tensor], states: Mapping[str, Tensor], taken: set[int]) -> dict[str, Tensor]:
+    """The new values of states, copied where they lie in one of the places `taken`, in another state or in another new
+    value: an entry that writes one state in place must not change a second."""
+    owners = {_place(state): path for path, state in states.items()}
+    result: dict[str, Tensor] = {}
+    for path, value in written.items():
+        place = _place(value)
+        shared = place and (place in taken or owners.setdefault(place, path) != path)
+        result[path] = value.clone() if shared else value
+    return result
 
 
 def _place(tensor: Tensor) -> int:

@@ -26,6 +26,7 @@ def write_in_place(graph: Graph, on_host: bool) -> None:
     # The state whose memory a value is.
     memory: dict[Value, str] = {}
     stored = {node.inputs[0]: node.attributes["path"] for node in graph.nodes if node.op == "state.write"}
+    ends = _ends(pass_)
     for node in graph.nodes:
         if node.op == "state.read":
             memory[node.outputs[0]] = node.attributes["path"]
@@ -35,15 +36,32 @@ def write_in_place(graph: Graph, on_host: bool) -> None:
         if written is not None:
             cache, made = node.inputs[0], node.outputs[0]
             path = memory.get(cache)
-            ends = [reader.attributes["path"] for reader in pass_.readers.get(made, ()) if reader.op == "state.write"]
-            # The value may end in its own state only, and nothing else may read what it was.
-            if path is not None and pass_.only_reader(cache) is node and cache not in stored and ends in ([], [path]):
+            # The value has to end in its own state, and nothing else may read what it was.
+            alone = pass_.only_reader(cache) is node and cache not in stored
+            if path is not None and alone and ends.get(made) == path:
                 pass_.emit(written)
                 pass_.replace(made, written.outputs[0])
                 memory[made] = memory[written.outputs[0]] = path
                 continue
         pass_.emit(node)
     pass_.finish()
+
+
+def _ends(graph: Rewriter) -> dict[Value, str]:
+    """The state that each value is stored in at the end of the run, as it is or after further writes into it; values
+    that are stored in several states, or in none, are left out."""
+    ends: dict[Value, str] = {}
+    for node in reversed(graph.graph.nodes):
+        if not is_call(node, *SPANS, *ROWS, *TOKENS):
+            continue
+        (made,) = node.outputs
+        found = [reader.attributes["path"] for reader in graph.readers.get(made, ()) if reader.op == "state.write"]
+        further = graph.only_reader(made)
+        if len(found) == 1:
+            ends[made] = found[0]
+        elif further is not None and is_call(further, *SPANS, *ROWS, *TOKENS) and further.outputs[0] in ends:
+            ends[made] = ends[further.outputs[0]]
+    return ends
 
 
 def _in_place(node: CoreNode, indices: Indices, on_host: bool) -> CoreNode | None:

@@ -109,13 +109,14 @@ def evaluate(
 
 def _shrink_cache(model: Model, window: int, batch: int) -> None:
     """Where a model is scored through its caches, they hold a window for each row and no more."""
+    from linnet.language.program.binding import BindError
     from linnet.runner.errors import WeightsError
 
     wanted = {"MaxSeq": window, "Batch": batch}
     positions = model.generics.get("MaxSeq")
     if isinstance(positions, int) and "Batch" in model.generics and 0 < window <= positions and batch > 0:
-        # A table of positions may be as long as the cache: then it stays.
-        with suppress(WeightsError):
+        # A table of positions may be as long as the cache, or a `where` want another size: then it stays.
+        with suppress(WeightsError, BindError):
             model.resize(**wanted)
 
 

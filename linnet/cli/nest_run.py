@@ -121,6 +121,7 @@ def _prompt(tokenizer: TextTokenizer, text: str, chat: bool | None, system: str 
 
 def _fit_cache(model: Model, prompt: int, new: int | None, given: dict[str, int | str]) -> None:
     """Give the caches the rows and positions that this text needs, unless they were asked for."""
+    from linnet.language.program.binding import BindError
     from linnet.runner.errors import WeightsError
     from linnet.runner.generate import decoder_vocabulary, new_tokens
 
@@ -128,8 +129,8 @@ def _fit_cache(model: Model, prompt: int, new: int | None, given: dict[str, int 
     positions = int(model.generics["MaxSeq"])
     needed = prompt + new_tokens(prompt, new, positions)
     wanted = {"Batch": 1, "MaxSeq": min(positions, -(-needed // _POSITIONS) * _POSITIONS)}
-    # A model may have a table of positions as long as its cache: then both stay.
-    with suppress(WeightsError):
+    # A model may have a table of positions as long as its cache, or want other sizes: then they stay.
+    with suppress(WeightsError, BindError):
         model.resize(**{name: value for name, value in wanted.items() if name not in given})
 
 

@@ -75,6 +75,7 @@ def first_nonfinite(
     """Run `entry` from empty states and find where the values that its first output needs stop being finite."""
     graph = entry.graph
     needed = _needed(graph)
+    dead = _last_uses(needed)
     constants = {node.outputs[0]: node for node in graph.nodes if node.op == "constant"}
     paths = {node.outputs[0]: node.attributes["path"] for node in graph.nodes if node.op == "param"}
     frame = Frame(weights)
@@ -88,15 +89,18 @@ def first_nonfinite(
             alone = PreparedGraph(Graph(given, [*own, node], node.outputs), preparation)
             results = alone.run(frame, [values[value] for value in given])
             values.update(zip(node.outputs, results, strict=True))
+            computed = [values[value] for value in given if value not in paths]
             used = [paths[value] for value in node.inputs if value in paths]
             last = _block(used[0]) if used else last
-            kind = _kind(node, results, [values[value] for value in given if value not in paths])
+            kind = _kind(node, results, computed)
             if kind is not None:
                 bad = {path: int((~weights[path].isfinite()).sum()) for path in used if _is_bad(weights[path])}
                 dtype = next((NAMES[x.dtype] for x in results if _is_bad(x)), "")
                 op = str(node.attributes.get("op", node.op))
                 location = node.span.location() if node.span else ""
                 return NonFinite(kind, op, last, not used, location, dtype, bad)
+            for value in dead[node]:
+                values.pop(value, None)
     return None
 
 
@@ -111,8 +115,18 @@ def _needed(graph: Graph) -> list[CoreNode]:
     return found[::-1]
 
 
+def _last_uses(nodes: Sequence[CoreNode]) -> dict[CoreNode, list[Value]]:
+    """For each node, the values that none after it reads: all of a long prompt's would not fit in memory."""
+    seen: set[Value] = set()
+    found: dict[CoreNode, list[Value]] = {}
+    for node in reversed(nodes):
+        found[node] = [value for value in dict.fromkeys((*node.inputs, *node.outputs)) if value not in seen]
+        seen.update(node.inputs)
+    return found
+
+
 def _kind(node: CoreNode, results: Sequence[Tensor], inputs: Sequence[Tensor]) -> str | None:
-    """ "NaN" or "infinity" where this node is what made it; `inputs` are without weights."""
+    """What this node made that was not in `inputs`, which are without weights: "NaN", "infinity" or None."""
     if node.op in _GIVEN:
         return None
     if any(x.isnan().any() for x in results) and not any(x.isnan().any() for x in inputs):

@@ -16,7 +16,7 @@ from linnet.runner.torch.compiled.attention import DENSE, read_prefixes
 from linnet.runner.torch.compiled.caches import write_in_place
 from linnet.runner.torch.compiled.elementwise import fuse_elementwise
 from linnet.runner.torch.compiled.emit import Emitter, check, guard_graph
-from linnet.runner.torch.compiled.linears import add_residuals, join_linears
+from linnet.runner.torch.compiled.linears import add_residuals, fuse_gates, join_linears
 from linnet.runner.torch.compiled.store import WeightStore
 from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
 from linnet.runner.torch.interpreter import Frame
@@ -61,7 +61,9 @@ class CompiledEntry:
             if fast:
                 fuse_elementwise(graph)
             join_linears(graph, store)
+            simplify(graph)
             if fast:
+                fuse_gates(graph, store)
                 add_residuals(graph, store)
             read_prefixes(graph, fast, on_host)
         simplify(graph)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
+from linnet.runner.torch.compiled.elementwise import gated
 from linnet.runner.torch.compiled.native import Rewriter, named, native
 
 KINDS = {
@@ -27,12 +28,14 @@ KINDS = {
 class LinearWeight:
     """One linear layer, or several side by side: paths of weights, scales and biases, and the outputs of each.
 
-    `kind` is plain, fp8_row or fp8_block; `dtype` is the activations' ("bf16"), `width` the number of inputs.
+    `kind` is plain, fp8_row or fp8_block; `dtype` is the activations' ("bf16"), `width` the number of inputs, `block`
+    the side of the blocks that have a scale.
     """
 
     kind: str
     dtype: str
     width: int
+    block: int
     sizes: tuple[int, ...]
     weights: tuple[str, ...]
     scales: tuple[str, ...] = ()
@@ -48,6 +51,10 @@ class Layout(Protocol):
 
     def linear(self, weight: LinearWeight) -> tuple[Callable[..., Tensor], int]: ...
 
+    def gate(self, weight: LinearWeight) -> Callable[..., Tensor] | None:
+        """What multiplies by a gate's and up's weights side by side and joins the halves; None for none."""
+        ...
+
     def residual(self, weight: LinearWeight) -> Callable[..., Tensor] | None:
         """What adds another tensor to the product in one go: `f(x, other, *tensors)`, one rounding; None for none."""
         ...
@@ -62,7 +69,7 @@ def join_linears(graph: Graph, layout: Layout) -> None:
         part = _weight_of(node, pass_)
         if part is not None:
             parts[node] = part
-            key = (node.inputs[0], part.kind, part.dtype, bool(part.biases), _block(node, part))
+            key = (node.inputs[0], part.kind, part.dtype, bool(part.biases), part.block)
             groups.setdefault(key, []).append(node)
     group_of = {node: group for group in groups.values() for node in group}
     for node in graph.nodes:
@@ -93,12 +100,8 @@ def _weight_of(node: CoreNode, graph: Rewriter) -> LinearWeight | None:
     scale = (paths["scale"],) if "scale" in paths else ()
     bias = (paths["bias"],) if "bias" in paths else ()
     out, width = inputs["weight"].spec.shape
-    return LinearWeight(kind, inputs["x"].spec.dtype, width, (out,), (paths["weight"],), scale, bias)
-
-
-def _block(node: CoreNode, part: LinearWeight) -> int:
-    """The block that the part's scales are for: parts are joined only where their rows of blocks line up."""
-    return int(node.attributes["generics"]["Block"]) if part.kind == "fp8_block" else 0
+    block = int(node.attributes["generics"]["Block"]) if kind == "fp8_block" else 0
+    return LinearWeight(kind, inputs["x"].spec.dtype, width, block, (out,), (paths["weight"],), scale, bias)
 
 
 def _emit_product(graph: Rewriter, group: Sequence[CoreNode], parts: Sequence[LinearWeight], layout: Layout) -> None:
@@ -131,6 +134,7 @@ def _side_by_side(parts: Sequence[LinearWeight]) -> LinearWeight:
         first.kind,
         first.dtype,
         first.width,
+        first.block,
         tuple(part.sizes[0] for part in parts),
         tuple(part.weights[0] for part in parts),
         tuple(scale for part in parts for scale in part.scales),
@@ -141,6 +145,33 @@ def _side_by_side(parts: Sequence[LinearWeight]) -> LinearWeight:
 def split_columns(x: Tensor, sizes: tuple[int, ...]) -> Sequence[Tensor]:
     """x [.., sum(sizes)] -> views [.., size] of its columns."""
     return x.split_with_sizes(sizes, dim=-1)
+
+
+def fuse_gates(graph: Graph, layout: Layout) -> None:
+    """Make `silu(gate) * up` one with the product that both come from, where the layout can."""
+    pass_ = Rewriter(graph)
+    found: dict[CoreNode, tuple[Callable[..., Tensor], CoreNode]] = {}
+    for node in graph.nodes:
+        if node.op != "native" or node.attributes["function"] is not gated:
+            continue
+        split = pass_.producers.get(node.inputs[0])
+        if split is None or split.outputs != node.inputs or not all(pass_.only_reader(v) is node for v in node.inputs):
+            continue
+        product = pass_.producers[split.inputs[0]]
+        weight: LinearWeight = product.attributes["weight"]
+        function = layout.gate(weight) if len(set(weight.sizes)) == 1 else None
+        if function is not None:
+            found[node] = (function, product)
+    gone = {product for _, product in found.values()}
+    gone |= {pass_.producers[node.inputs[0]] for node in found}
+    for node in graph.nodes:
+        if node in found:
+            function, product = found[node]
+            fused = pass_.emit(native(function, product.inputs, (node.outputs[0].spec,), like=node))
+            pass_.replace(node.outputs[0], fused.outputs[0])
+        elif node not in gone:
+            pass_.emit(node)
+    pass_.finish()
 
 
 def add_residuals(graph: Graph, layout: Layout) -> None:

@@ -3,7 +3,8 @@
 On a CPU with bf16 instructions weights are put in oneDNN's own blocked order, which is worth two to three times a
 plain product of one row; the pages of the file that they were read from are then given back to the system, which reads
 them again should anyone ask. Elsewhere layers that are joined lie in one buffer, of which the model's parameters become
-views. FP8 weights are multiplied as they are ("stream"), decoded for each product, or decoded once ("decoded").
+views. FP8 weights are kept as they are ("stream") or decoded once ("decoded"). Triton's kernels read the bytes; where
+there are none a streamed weight is decoded for each product.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ from torch.nn import functional
 
 from linnet.runner.torch.compiled.linears import LinearWeight
 from linnet.runner.torch.dtypes import CARRIED
+from linnet.runner.torch.kernels import triton
 from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear
 
 FP8_MODES = ("stream", "decoded")
@@ -56,11 +59,18 @@ class WeightStore:
     def linear(self, weight: LinearWeight) -> tuple[Linear, int]:
         """The product of a weight, `f(x, *tensors)`, and the number of its tensors."""
         biased = bool(weight.biases)
+        if self._on_triton(weight):
+            plain = triton.row_linear if weight.kind == "fp8_row" else triton.block_linear
+            return (partial(with_bias, plain) if biased else plain), 2 + biased
         if self._streams(weight):
             return (fp8_block_linear if weight.kind == "fp8_block" else fp8_linear), 2 + biased
         if self._packed(weight):
             return (packed_linear_bias if biased else packed_linear), 1 + biased
         return functional.linear, 1 + biased
+
+    def gate(self, weight: LinearWeight) -> Linear | None:
+        blocks = weight.kind == "fp8_block" and not weight.biases
+        return triton.gated if blocks and self._on_triton(weight) else None
 
     def residual(self, weight: LinearWeight) -> Linear | None:
         if not self._packed(weight):
@@ -80,6 +90,13 @@ class WeightStore:
 
     def _streams(self, weight: LinearWeight) -> bool:
         return weight.kind != "plain" and (self.fp8 == "stream" or not self.claim(weight))
+
+    def _on_triton(self, weight: LinearWeight) -> bool:
+        """Whether Triton's kernels take the weight as it is."""
+        fits = weight.block in (0, 128) and weight.width % 128 == 0 and all(n % 128 == 0 for n in weight.sizes)
+        return (
+            fits and weight.dtype in ("bf16", "f16", "f32") and self._streams(weight) and triton.available(self.device)
+        )
 
     def _packed(self, weight: LinearWeight) -> bool:
         return self.packs and weight.dtype == "bf16" and not self._streams(weight) and self.claim(weight)
@@ -122,6 +139,11 @@ class WeightStore:
         return joined
 
 
+def with_bias(linear: Linear, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """An FP8 product plus a bias [Out]."""
+    return linear(x, weight, scale) + bias
+
+
 def packed_linear(x: Tensor, weight: Tensor) -> Tensor:
     """x [.., In] times a weight in oneDNN's order -> [.., Out]; sums in f32, rounded once."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
@@ -154,7 +176,10 @@ def can_pack(device: torch.device) -> bool:
 
 
 def choose_fp8(decoded_bytes: int, device: torch.device) -> str:
-    """The FP8 mode: "decoded" where the decoded weights take less than half of the memory that is free."""
+    """The FP8 mode: "stream" where kernels read the bytes as they are; else "decoded" where the decoded weights take
+    less than half of the memory that is free."""
+    if triton.available(device):
+        return "stream"
     return "decoded" if 2 * decoded_bytes <= free_bytes(device) else "stream"
 
 

@@ -53,8 +53,10 @@ class FolderSource:
                 raise ConvertError(f"{what}, which are not converted. Name a checkpoint in bf16, f16 or f32.")
             return wanted
         if len(stored) != 1:
-            found = ", ".join(sorted(stored))
-            raise ConvertError(f"{self.path} holds tensors in several dtypes, {found}. Choose one with --dtype.")
+            what = f"{self.path} holds tensors in several dtypes, {', '.join(sorted(stored))}"
+            if design.fp8:
+                raise ConvertError(f"{what}, beside FP8. Name a checkpoint whose scales are in the dtype of the rest.")
+            raise ConvertError(f"{what}. Choose one with --dtype.")
         (only,) = stored
         return SAFETENSORS.get(only, only)
 

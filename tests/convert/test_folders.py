@@ -170,6 +170,10 @@ def test_fp8_weights_stay_bytes(tmp_path: Path) -> None:
     assert_equal_logits(converted.folder, reference, tokens, dtype="f32")
     with pytest.raises(ConvertError, match="holds FP8 weights, which keep their dtypes"):
         nest.convert(folder, tmp_path / "again", dtype="f32")
+    wide = {name: value.float() if name.endswith("_scale_inv") else value for name, value in weights.items()}
+    save_file(wide, folder / "model.safetensors")
+    with pytest.raises(ConvertError, match=r"BF16, F32, beside FP8\. Name a checkpoint whose scales are in the dtype"):
+        nest.convert(folder, tmp_path / "again")
 
 
 def test_the_tokenizer_comes_along(folders: dict[str, Path], tmp_path: Path) -> None:

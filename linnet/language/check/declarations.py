@@ -149,15 +149,16 @@ def generics(ctx: Context, nodes: Sequence[tree.Generic]) -> None:
 def _struct(ctx: Context, item: tree.StructItem) -> StructDecl:
     generics(ctx, item.generics)
     _distinct(ctx, [field.name for field in item.fields], "fields")
-    fields: tuple[tuple[str, Type], ...] = ()
+    fields: list[tuple[str, Type]] = []
     ctx.said = set()
     for field in item.fields:
         with suppress(CheckFailedError):
-            fields += ((field.name.text, resolve_type(ctx, field.type)),)
+            fields.append((field.name.text, resolve_type(ctx, field.type)))
     if len(fields) < len(item.fields):
         raise CheckFailedError
     bounded(ctx, TupleType(tuple(type for _, type in fields)), item.name.span)
-    decl = StructDecl(item.name.text, ctx.scope.checked.name, tuple(ctx.generics.values()), fields, item.name.span)
+    generic = tuple(ctx.generics.values())
+    decl = StructDecl(item.name.text, ctx.scope.checked.name, generic, tuple(fields), item.name.span)
     for field, (name, type) in zip(item.fields, fields, strict=True):
         ctx.checker.references.define(field.name.span, Part(decl, name), type=type)
     return decl

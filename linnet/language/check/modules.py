@@ -20,6 +20,8 @@ from linnet.language.syntax.parser import parse
 
 STD_ROOT = Path(__file__).resolve().parents[2] / "std"
 MANIFEST = "linnet.toml"
+MAX_COMPARED = 1000
+"""How many modules of a package an unknown one is compared with."""
 MAX_NAMED = 16
 """How many modules of a longer import cycle are named."""
 # Trees without faults, by resolved path. Nothing changes a tree once it is parsed, so every check may share it.
@@ -57,6 +59,8 @@ class Loader:
         self.std = Package("std", std_root)
         self.modules: dict[Path, LoadedModule] = {}
         self.packages: dict[Path, Package | None] = {}
+        # What lies under a source root, as module paths; read where one is not found.
+        self.paths: dict[Path, list[tuple[str, ...]]] = {}
         # The modules whose imports are being followed, each imported by the one before it.
         self.active: dict[Path, tuple[LoadedModule, Iterator[tree.UseDecl]]] = {}
 
@@ -113,8 +117,9 @@ class Loader:
                 target = value.get("path") if isinstance(value, dict) and set(value) == {"path"} else None
                 if not isinstance(target, str):
                     problems.append(f'dependencies.{name} must be {{ path = "..." }}')
-                elif "\0" in target or not (folder / target / MANIFEST).is_file():
-                    problems.append(f"dependencies.{name}: there is no {MANIFEST} in {target!r}")
+                elif not _is_package(folder / target):
+                    shown_target = target if len(target) <= 100 else f"{target[:96]}…"
+                    problems.append(f"dependencies.{name}: there is no {MANIFEST} in {shown_target!r}")
                 elif name in ("std", "crate", "self", "super"):
                     problems.append(f"dependencies.{name}: the name is taken by the language")
                 else:
@@ -219,10 +224,14 @@ class Loader:
         return None, ()
 
     def _module_not_found(self, use: tree.UseDecl, segments: tuple[str, ...], root: Path) -> None:
-        known = [
-            ".".join((segments[0], *path.relative_to(root).with_suffix("").parts)) for path in root.rglob("*.linnet")
-        ]
         written = ".".join(segments)
+        if self.diagnostics.is_full(use.path[0].span.source):
+            # Nobody will see a suggestion, and looking for one takes a thousand times as long as this.
+            self.diagnostics.error("E1202", f"module `{written}` not found", _path_span(use))
+            return
+        if root not in self.paths:
+            self.paths[root] = [path.relative_to(root).with_suffix("").parts for path in root.rglob("*.linnet")]
+        known = [".".join((segments[0], *parts)) for parts in self.paths[root][:MAX_COMPARED]]
         inside = sorted(key for key in known if key.startswith(written + "."))
         near = inside[:1] or get_close_matches(written, known, 1)
         notes: tuple[Note, ...] = ()
@@ -233,11 +242,19 @@ class Loader:
             notes = (Note(f"to import an item, write `use {'.'.join(segments[:-1])}::{{{segments[-1]}}}`", None),)
         self.diagnostics.error(
             "E1202",
-            f"module `{'.'.join(segments)}` not found",
+            f"module `{written}` not found",
             _path_span(use),
             notes,
             help=f"did you mean `{near[0]}`?" if near else None,
         )
+
+
+def _is_package(folder: Path) -> bool:
+    """Whether a folder has a manifest; one whose name no folder can have has none."""
+    try:
+        return (folder / MANIFEST).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _path_span(use: tree.UseDecl) -> Span:

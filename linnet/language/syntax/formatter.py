@@ -24,8 +24,8 @@ class FormatError(Exception):
 def format_source(source: Source, diagnostics: Diagnostics) -> str | None:
     """The text of a source in canonical style, with `\\n` after each line.
 
-    None where it has syntax errors, which are added to `diagnostics`. Raises FormatError where the result, read again,
-    would not be the same tree with the same comments.
+    None where it has syntax errors, or would be too long (E2190), which are added to `diagnostics`. Raises FormatError
+    where the result, read again, would not be the same tree with the same comments.
     """
     found = Diagnostics()
     if too_long(source, diagnostics):
@@ -38,7 +38,10 @@ def format_source(source: Source, diagnostics: Diagnostics) -> str | None:
         return None
     text = layout(ItemFormatter(source, lexed).module(module)) + "\n"
     if text != source.text:
-        again = parse(Source(source.name, text), found)
+        written = Source(source.name, text)
+        if too_long(written, diagnostics, "in canonical style this source"):
+            return None
+        again = parse(written, found)
         if found.has_errors or not same_tree(module, again) or _comments(module) != _comments(again):
             raise FormatError(
                 f"formatting {source.name} would change what it says, so it is left as it is; please report it with "

@@ -26,12 +26,12 @@ def parse(source: Source, diagnostics: Diagnostics) -> Module:
     return module
 
 
-def too_long(source: Source, diagnostics: Diagnostics) -> bool:
-    """Whether a source is longer than MAX_BYTES; says so (E2190), and that is all there is to say about it."""
+def too_long(source: Source, diagnostics: Diagnostics, what: str = "this source") -> bool:
+    """Whether a source is longer than MAX_BYTES; says so of `what` it is (E2190), and that is all there is to say."""
     size = max(source.size, len(source.text))
     if size <= MAX_BYTES:
         return False
-    message = f"this source has {size:,} bytes; this version takes {MAX_BYTES:,} at most"
+    message = f"{what} has {size:,} bytes; this version takes {MAX_BYTES:,} at most"
     diagnostics.error("E2190", message, Span(source, 0, 0), help="split it into modules")
     return True
 

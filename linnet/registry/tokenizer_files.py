@@ -61,10 +61,9 @@ def _fetched(
     if isinstance(cached, str):
         return Path(cached)
     if offline:
+        help = "Fetch it once without offline, or give a folder that holds it (--weights, weights=)."
         message = f"The tokenizer's file {file} of {repo} is not on this machine, and offline is set."
-        raise PackageError(
-            [Problem("tokenizer.missing-file", f"tokenizer.{key}", message, "Fetch it once without offline.")]
-        )
+        raise PackageError([Problem("tokenizer.missing-file", f"tokenizer.{key}", message, help)])
     try:
         with hub_errors(repo, revision, file):
             return Path(str(hf_hub_download(repo, file, revision=revision, endpoint=hub_endpoint())))

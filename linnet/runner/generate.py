@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any, Literal, Protocol, overload
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
 
 from linnet.language.check.dims import DimError
@@ -27,6 +28,7 @@ from linnet.runner.tokenizer import StopText, TextStream, TextTokenizer
 
 # How many tokens are generated at most where nobody says.
 DEFAULT_NEW = 256
+NOTHING_COMPUTED = "on the meta device there are shapes and no values: load the model on another device, such as cpu"
 EXPECTED = {
     "prefill": "prefill<S: Dim>(tokens: Tensor[Batch, S; i32], pos: i32) -> Tensor[Batch, Vocab; T]",
     "decode": "decode(token: Tensor[Batch, 1; i32], pos: i32) -> Tensor[Batch, Vocab; T]",
@@ -47,6 +49,8 @@ class DecoderModel(Protocol):
     def entries(self) -> dict[str, str]: ...
     @property
     def tokenizer(self) -> TextTokenizer: ...
+    @property
+    def device(self) -> torch.device: ...
     def reset_state(self) -> None: ...
     def run_entry(self, name: str, inputs: Sequence[Any] = ...) -> Any: ...
     def explain_nonfinite(self, entry: str, inputs: Sequence[Any]) -> str: ...
@@ -74,6 +78,8 @@ class Generation(Iterator[str]):
         stop: str | Sequence[str] = (),
     ) -> None:
         """Checks everything that can be known before the model runs. Raises what `Model.generate` does."""
+        if model.device.type == "meta":
+            raise GenerationError(NOTHING_COMPUTED)
         self.vocabulary = decoder_vocabulary(model)
         self._model = model
         self._tokenizer = model.tokenizer

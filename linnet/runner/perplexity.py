@@ -23,7 +23,7 @@ from linnet.language.check.dims import DimError
 from linnet.language.program.types import INTEGERS, TensorType
 from linnet.language.words import counted
 from linnet.runner.errors import EvaluationError, GenerationError, NonFiniteError
-from linnet.runner.generate import DecoderModel, decoder_vocabulary, is_tensor, vocabulary
+from linnet.runner.generate import NOTHING_COMPUTED, DecoderModel, decoder_vocabulary, is_tensor, vocabulary
 
 # Rows of logits that are widened to f32 at a time: at 150,000 tokens a row has 0.6 MB.
 ROWS = 128
@@ -104,6 +104,8 @@ def measure(
     """
     if batch < 1:
         raise EvaluationError(f"a batch of {batch} windows is none: take 1 or more (--batch)")
+    if model.device.type == "meta":
+        raise EvaluationError(NOTHING_COMPUTED)
     scorer = _scorer(model, entry, batch)
     for i, token in enumerate(ids):
         if not 0 <= token < scorer.vocabulary:

@@ -22,6 +22,7 @@ from linnet.language.program.binding import BindError, BoundProgram
 from linnet.runner.errors import (
     ChatError,
     ContextError,
+    EvaluationError,
     GenerationError,
     NonFiniteError,
     RunnerError,
@@ -29,6 +30,7 @@ from linnet.runner.errors import (
     TokenizerError,
     WeightsError,
 )
+from linnet.runner.perplexity import measure
 from linnet.runner.torch.module import Model, load_model
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -320,6 +322,14 @@ def test_a_model_that_cannot_generate_is_told_what_is_missing(
     model = load_model(bound, {"table": torch.zeros(8)})
     with pytest.raises(GenerationError, match=words):
         model.generate([1])
+
+
+def test_nothing_is_computed_on_meta(package: TextPackage) -> None:
+    model = nest.load(package.folder, device="meta")
+    with pytest.raises(GenerationError, match="on the meta device there are shapes and no values: load the model on"):
+        model.generate(PROMPT)
+    with pytest.raises(EvaluationError, match="on the meta device there are shapes and no values"):
+        measure(model, [1, 2, 3], window=3, stride=1, entry="forward")
 
 
 def test_a_model_without_a_tokenizer_says_so(bind_source: Callable[..., BoundProgram]) -> None:

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from linnet.convert.folder import COMPANIONS
 from linnet.language.strict_toml import parse_toml
 from linnet.registry.bindings import BINDINGS_BYTES, Bindings
 from linnet.registry.card import Bench, Card, Weights
@@ -137,11 +138,12 @@ def _manifest(made_from: Path, name: str) -> str:
 
 
 def _copied(made_from: Path, card: Card) -> list[str]:
-    """The files that the card names beside source and weights, and licences."""
+    """The files that the card names beside source and weights, those that transformers reads there, and licences."""
     names = []
     if card.tokenizer is not None:
         names += [card.tokenizer.file] if card.tokenizer.repo is None else []
         names += [card.tokenizer.chat_template] if card.tokenizer.chat_template is not None else []
     if card.bench.dataset is not None and package_path(made_from, card.bench.dataset).is_file():
         names.append(card.bench.dataset)
-    return [*names, *sorted(path.name for path in made_from.glob("LICENSE*") if path.is_file())]
+    names += [name for name in COMPANIONS if (made_from / name).is_file()]
+    return [*dict.fromkeys(names), *sorted(path.name for path in made_from.glob("LICENSE*") if path.is_file())]

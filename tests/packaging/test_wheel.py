@@ -17,7 +17,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PACKAGES = ("all-minilm-l6-v2", "gpt2", "qwen3-8b", "qwen3-8b-fp8", "smollm2-135m-instruct")
+PACKAGES = (
+    "all-minilm-l6-v2",
+    "gpt2",
+    "qwen3-8b",
+    "qwen3-8b-fp8",
+    "qwen3-tiny",
+    "qwen3-tiny-fp8",
+    "smollm2-135m-instruct",
+)
 
 
 def run(command: list[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:

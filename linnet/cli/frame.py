@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import gc
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -65,6 +66,10 @@ def run(group: click.Group) -> NoReturn:
     # Trees and programs live until the process ends: looking through them for garbage again and again takes a sixth of
     # a check's time and finds none. At the end, looking through torch's modules would take half a second.
     gc.set_threshold(200_000, 50, 100)
+    for stream in (sys.stdout, sys.stderr):
+        # A file may have a name that is no text, and a terminal an encoding without the marks that messages use.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code = exit_code(group)
     try:
         sys.stdout.flush()

@@ -88,7 +88,7 @@ def linnet(folder: Path, *arguments: str) -> tuple[int, str]:
         cwd=folder,
         capture_output=True,
         timeout=HANG_SECONDS,
-        env={**os.environ, "NO_COLOR": "1"},
+        env={**os.environ, "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8:strict"},
         check=False,
     )
     text = (done.stdout + done.stderr).decode("utf-8", "surrogateescape")

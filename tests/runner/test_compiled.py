@@ -391,3 +391,39 @@ pub block Root {
     assert model.run_entry("scan", [torch.ones(3)]).tolist() == [1, 2, 3]
     assert model.run_entry("count") == 64
     assert model.run_entry("nothing").shape == (0,)
+
+
+def test_weights_that_entries_share_in_different_ways_stay_one(bind_source: Callable[..., BoundProgram]) -> None:
+    text = """
+module m
+use std.nn.linear::{Linear, linear}
+pub block Root {
+    sub first: Linear<4, 4, f32>
+    sub second: Linear<4, 4, f32>
+    param third: Tensor[4, 4; f32]
+    pub entry alone(x: Tensor[2, 4; f32]) -> Tensor[2, 4; f32] { return first.forward(x) }
+    pub entry pair(x: Tensor[2, 4; f32]) -> Tensor[2, 4; f32] { return first.forward(x) * second.forward(x) }
+    pub entry biased(x: Tensor[2, 4; f32]) -> Tensor[2, 4; f32] {
+        return linear(x, second.weight, second.bias) * linear(x, third, second.bias)
+    }
+    pub entry other(x: Tensor[2, 4; f32]) -> Tensor[2, 4; f32] {
+        return linear(x, third, first.bias) * linear(x, second.weight, second.bias)
+    }
+}
+"""
+    bound = bind_source(text)
+    weights = random_weights(bound.manifest, 1)
+    # Tied: changing either changes both.
+    weights["third"] = weights["first.weight"]
+    model = load_model(bound, weights, numerics="equivalent", compile=True)
+    copies = {path: tensor.clone() for path, tensor in weights.items()}
+    plain = load_model(bound, copies, numerics="exact", compile=False)
+    x = torch.linspace(-1, 1, 8).view(2, 4)
+    for _ in range(2):
+        for entry in ("alone", "pair", "biased", "other"):
+            torch.testing.assert_close(model.run_entry(entry, [x]), plain.run_entry(entry, [x]))
+        with torch.no_grad():
+            for path in weights:
+                plain.get_parameter(path).mul_(3)
+                if path != "third":
+                    model.get_parameter(path).mul_(3)

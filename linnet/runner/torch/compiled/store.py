@@ -42,18 +42,19 @@ class WeightStore:
     fp8: str
     packs: bool
     _made: dict[LinearWeight, tuple[Tensor, ...]] = field(default_factory=dict)
-    # The layer, or layers side by side, that each weight is kept in: no weight is copied for a second one.
-    _claims: dict[str, LinearWeight] = field(default_factory=dict)
+    # The layer, or layers side by side, that each tensor (by its id) is kept in: none is copied for a second one.
+    _claims: dict[int, LinearWeight] = field(default_factory=dict)
     # Each weight that a copy was made of, with its version then: one that is changed in place makes the copy stale.
     _copied: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def claim(self, weight: LinearWeight) -> bool:
         """Whether the weights of `weight` are kept for it, in a form of its own; the first to ask has them."""
-        if any(self._claims.get(path, weight) != weight for path in weight.weights):
+        # Side by side, scales and biases move too.
+        paths = (*weight.weights, *weight.scales, *weight.biases) if len(weight.weights) > 1 else weight.weights
+        tensors = {id(self.weights[path]) for path in paths}
+        if len(tensors) < len(paths) or any(self._claims.get(tensor, weight) != weight for tensor in tensors):
             return False
-        if len({id(self.weights[path]) for path in weight.weights}) < len(weight.weights):
-            return False
-        self._claims.update(dict.fromkeys(weight.weights, weight))
+        self._claims.update(dict.fromkeys(tensors, weight))
         return True
 
     def linear(self, weight: LinearWeight) -> tuple[Linear, int]:
@@ -129,7 +130,8 @@ class WeightStore:
         """The weights of `paths` one below the other; they become views of what is returned."""
         tensors = [self.weights[path] for path in paths]
         if len(tensors) == 1:
-            return tensors[0].detach()
+            # The parameter itself: another entry's layers side by side may yet give it other memory.
+            return tensors[0]
         joined = torch.cat([tensor.detach() for tensor in tensors])
         start = 0
         for tensor in tensors:

@@ -282,3 +282,24 @@ def test_the_printed_text_is_the_same_each_time() -> None:
     source = (FOLDER / "control_flow.linnet").read_text().split("\n", 3)[3]
     first, second = (print_entry(bound(source, H=3).lower("run", {"Steps": 2})) for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("start", "then", "what"),
+    [("E.P", "E.Q", "to another variant"), ("some(x)", "none", "between present and absent")],
+)
+def test_structure_is_fixed_in_a_run_time_loop(start: str, then: str, what: str) -> None:
+    text = f"""
+enum E {{ P, Q }}
+pub entry run(x: f32) -> f32 {{
+    var e{": f32?" if start != "E.P" else ""} = {start}
+    var i = 0
+    while i < 2 {{
+        e = {then}
+        i = i + 1
+    }}
+    return match e {{ {"P => x Q => 1.0" if start == "E.P" else "some(v) => v none => x"} }}
+}}
+"""
+    with pytest.raises(LowerError, match=f"`e` changes {what} in a run-time loop"):
+        lowered(text)

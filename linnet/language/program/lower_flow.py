@@ -25,6 +25,7 @@ from linnet.language.program.lower_builder import RegionBuilder
 from linnet.language.program.lower_values import (
     Lowered,
     LowerError,
+    Variant,
     flatten,
     leaf_names,
     rebuild,
@@ -132,7 +133,8 @@ class Loop:
         for var in self.vars:
             value = self.lowerer.frame.locals[var]
             if not same_structure(value, self.locals[var]):
-                raise LowerError(f"`{var.name}` changes between present and absent in a run-time loop", span)
+                what = "to another variant" if isinstance(value, Variant) else "between present and absent"
+                raise LowerError(f"`{var.name}` changes {what} in a run-time loop", span)
             values.extend(flatten(value))
         return [self.lowerer.builder.use(value) for value in values]
 

@@ -136,8 +136,6 @@ def _fit_cache(model: Model, prompt: int, new: int | None, given: dict[str, int 
 
 def _write(generation: Generation) -> None:
     terminal = sys.stdout.isatty()
-    with suppress(AttributeError):
-        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     last = ""
     try:
         for piece in generation:

@@ -149,6 +149,18 @@ def test_decode(dtype: str, rowwise: bool) -> None:
     assert re.search(r"\bSTG\.E\.128\b", made.sass)
 
 
+def test_sizes_of_one_compile() -> None:
+    """A launcher fixes an argument that is 1: one row, or one block of inputs."""
+    one = {"rows": 1, "scale_stride": 1}
+    tiles = {"block_m": 64, "block_n": 64, "group": 8, "x_scale_stride": 4}
+    pointers = {**PRODUCT, "x_ptr": "e4m3", "x_scale_ptr": "f32"}
+    check(compile_program(tile.tile, pointers, one | tiles, capability=HOPPER, warps=4))
+    constants = {"block_n": 4, "block_k": 1024, "scale_stride": 1}
+    check(compile_program(gemv.gemv, PRODUCT, constants | {"rowwise": False}, capability=HOPPER, warps=4))
+    check(compile_program(gemv.gated_gemv, PRODUCT, constants, capability=HOPPER, warps=4))
+    check(compile_program(rounding.quantise, ROUNDING, {"rows": 1, "block": 128}, capability=HOPPER, warps=4))
+
+
 def test_a_program_that_spills_is_seen() -> None:
     """What `check` refuses does happen: a tile far too large for its threads."""
     constants = {"block_n": 128, "block_k": 1024, "rowwise": False}

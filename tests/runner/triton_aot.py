@@ -17,6 +17,7 @@ from triton.compiler import ASTSource
 # The threads of a warp, for every NVIDIA GPU.
 WARP = 32
 POINTERS = {"bf16": "*bf16", "f16": "*fp16", "f32": "*fp32", "e4m3": "*fp8e4nv"}
+ANY_SIZE = {"rows", "scale_stride", "x_scale_stride"}
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 
@@ -44,7 +45,8 @@ def compile_program(
     """`function` for `capability` (90 is Hopper).
 
     `pointers` gives the dtype of each pointer; other parameters are i32, or f32 where `floats` names them. Pointers and
-    sizes are taken to be multiples of 16, as the launcher sees them for the shapes that are served.
+    the weight's sides are taken to be multiples of 16, as the launcher sees them; numbers of rows and strides of scales
+    are not.
     """
     signature: dict[str, str] = {}
     multiples: dict[tuple[int, ...], list[list[object]]] = {}
@@ -53,7 +55,7 @@ def compile_program(
             signature[name] = "constexpr"
             continue
         signature[name] = POINTERS[pointers[name]] if name in pointers else "fp32" if name in floats else "i32"
-        if name not in floats:
+        if name not in floats and name not in ANY_SIZE:
             multiples[place,] = [["tt.divisibility", 16]]
     source = ASTSource(fn=function, signature=signature, constexprs=dict(constants), attrs=multiples)
     target = GPUTarget("cuda", capability, WARP)

@@ -427,3 +427,21 @@ pub block Root {
                 plain.get_parameter(path).mul_(3)
                 if path != "third":
                     model.get_parameter(path).mul_(3)
+
+
+@pytest.mark.parametrize("at", [-9, 4, 9])
+def test_writing_nothing_takes_any_position(bind_source: Callable[..., BoundProgram], at: int) -> None:
+    text = """
+module m
+use std.nn.cache::{write_span}
+pub block Root {
+    state cache: Tensor[1, 1, 4, 1; f32]
+    pub entry run<N: Dim>(x: Tensor[1, 1, N, 1; f32], at: i32) -> Tensor[1, 1, 4, 1; f32] {
+        cache = write_span(cache, x, at)
+        return cache
+    }
+}
+"""
+    for compiled in (False, True):
+        model = load_model(bind_source(text), {}, numerics="equivalent", compile=compiled)
+        assert model.run_entry("run", [torch.ones(1, 1, 0, 1), at]).sum() == 0

@@ -89,6 +89,9 @@ def _in_place(node: CoreNode, indices: Indices, on_host: bool) -> CoreNode | Non
 def write_span(cache: Tensor, value: Tensor, at: int | Tensor) -> Tensor:
     """value [B, H, N, D] into cache [B, H, S, D] at positions at .. at + N."""
     count = value.shape[2]
+    if not count:
+        # Nothing is written, so any position will do, as in the definition.
+        return cache
     if isinstance(at, int):
         cache.narrow(2, at, count).copy_(value)
     else:

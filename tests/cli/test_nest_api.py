@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from linnet import nest
 from linnet.language.program.binding import BindError
 from linnet.registry.errors import CardError, HubError, PackageError, RegistryError
-from linnet.runner.errors import InputError, UnknownEntryError, WeightsError
+from linnet.runner.errors import InputError, ModeError, UnknownEntryError, WeightsError
 from linnet.runner.smoke import FAULTS
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -98,12 +98,14 @@ def test_load_with_other_generics_checks_the_weights_against_them(tiny: Path) ->
         ({"backend": "jax"}, "backend='jax' is not known"),
         ({"device": "quantum"}, "device='quantum' is not known to torch; write cpu, cuda"),
         ({"numerics": "engine"}, "numerics='engine' is not known"),
-        ({"compile": True}, "compile= comes in a later version"),
+        ({"compile": "fastest"}, "compile='fastest' is not known; write True, False,"),
+        ({"compile": "reduce-overhead", "device": "cpu"}, "replays CUDA graphs, and the device is cpu"),
+        ({"fp8": "sometimes"}, "fp8='sometimes' is not known; write 'stream' or 'decoded'"),
         ({"registry": "somewhere"}, "registry= comes in a later version"),
     ],
 )
 def test_load_refuses_what_it_cannot_do(tiny: Path, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(nest.NestError, match=said):
+    with pytest.raises((nest.NestError, ModeError), match=said):
         nest.load(tiny, **arguments)
 
 

@@ -14,6 +14,8 @@ import pytest
 
 # Code that runs only with the torch extra installed.
 TORCH_ONLY = ("linnet/runner/", "linnet/quantize/", "linnet/demo.py", "linnet/nest.py")
+# And with a torch for CUDA, which brings Triton; the dev extra has it for the tests.
+TRITON_ONLY = ("linnet/runner/torch/kernels/triton/programs/",)
 # And with the lsp extra.
 LSP_ONLY = ("linnet/language/server/",)
 # And with the convert extra.
@@ -50,6 +52,7 @@ def test_every_import_is_declared(root: Path) -> None:
         relative = path.relative_to(root).as_posix()
         allowed = core
         allowed |= torch if relative.startswith(TORCH_ONLY) else set()
+        allowed |= {"triton"} if relative.startswith(TRITON_ONLY) else set()
         allowed |= lsp if relative.startswith(LSP_ONLY) else set()
         allowed |= convert if relative.startswith(CONVERT_ONLY) else set()
         allowed |= evaluation if relative.startswith(EVAL_ONLY) else set()

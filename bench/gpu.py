@@ -60,7 +60,7 @@ class Sizes:
     rows: tuple[int, ...]
     checked: tuple[int, ...]
     copied: int
-    generics: Mapping[str, int]
+    generics: Mapping[str, int | str]
     prompts: tuple[int, ...]
     new: int
 

@@ -65,20 +65,18 @@ def model_weights(bound: BoundProgram, device: torch.device) -> dict[str, Tensor
     """Weights by path: norms of ones, others normal with a seed of their own, rounded to FP8 where u8 is declared."""
     tensors: dict[str, Tensor] = {}
     for entry in bound.manifest.entries:
+        # A scale comes with its weight.
         if entry.optional or entry.path in tensors:
             continue
         if len(entry.shape) == 1:
             tensors[entry.path] = torch.ones(entry.shape, dtype=NATIVE[entry.dtype], device=device)
             continue
-        scale = entry.path.removesuffix("scale") + "weight"
-        if entry.path.endswith(".scale") and scale in tensors:
-            continue
         generator = torch.Generator(device).manual_seed(zlib.crc32(entry.path.encode()))
         wide = (torch.randn(entry.shape, generator=generator, device=device) * 0.02).to(torch.bfloat16)
         if entry.dtype == "u8":
-            stored, scales = round_weight(wide, torch.bfloat16)
-            tensors[entry.path] = stored
-            tensors[entry.path.removesuffix("weight") + "scale"] = scales
+            scale = entry.path.removesuffix("weight") + "scale"
+            dtype = NATIVE[bound.manifest.by_path()[scale].dtype]
+            tensors[entry.path], tensors[scale] = round_weight(wide, dtype)
         else:
             tensors[entry.path] = wide.to(NATIVE[entry.dtype])
     return tensors
@@ -195,7 +193,7 @@ def measure(
 ) -> None:
     """Time to first token for each prompt, tokens a second after the first prompt, peak memory with that one."""
     new = bench.sizes.new
-    vocabulary = bench.sizes.generics.get("Vocab", 151936)
+    vocabulary = int(bench.sizes.generics.get("Vocab", 151936))
     for length in bench.sizes.prompts:
         generator = torch.Generator().manual_seed(length)
         prompt = torch.randint(0, vocabulary, (1, length), generator=generator, dtype=torch.int32).to(bench.device)

@@ -17,7 +17,7 @@ import torch
 pytest.importorskip("triton", reason="Triton is made for Linux alone")
 TOLERANCE = 1e-3
 # Cases of each group in the interpreter: a group that yields nothing is no test.
-CASES = {"gemv": 18, "small": 85, "tile": 22, "rounding": 15, "decode": 11}
+CASES = {"gemv": 18, "small": 85, "tile": 22, "rounding": 15, "decode": 11, "model": 3}
 HERE = Path(__file__).resolve().parent
 
 

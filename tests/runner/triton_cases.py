@@ -11,15 +11,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.profiler import profile
 
 from linnet.runner.torch.kernels import triton as kernels
 from linnet.runner.torch.kernels.triton import launch, reference
 from linnet.runner.torch.kernels.triton.checks import E4M3
 from linnet.runner.torch.kernels.triton.dispatch import interpreted
 from linnet.runner.torch.kernels.triton.scaled import distance
+from linnet.runner.torch.module import load_model
 
 # Qwen3-8B's projections with every side a sixteenth: q, k and v joined, output, gate and up joined, down.
 SHAPES = ((384, 256), (256, 256), (1536, 256), (256, 768))
@@ -148,12 +152,36 @@ def decode() -> Iterator[Case]:
                 yield name, distance(found, reference.decode_weight(weight, scale))
 
 
+def model() -> Iterator[Case]:
+    """A whole model under `fast` beside `equivalent`, whose products decode the weights: up to 32 rows nothing is
+    rounded that the other does not round."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+    import gpu
+    import gpu_models
+
+    sizes = replace(gpu.TOY, generics={**gpu.TOY.generics, "T": "f32", "Layers": 1})
+    bound = gpu_models.bound_program("qwen3-8b-fp8", sizes)
+    tensors = gpu_models.model_weights(bound, DEVICE)
+    prompt = torch.arange(8, dtype=torch.int32, device=DEVICE).view(1, 8)
+    found = {}
+    for numerics, options in (("equivalent", {}), ("fast", {"fp8": "stream", "compile": True})):
+        loaded = load_model(bound, tensors, numerics=numerics, device=DEVICE, **options)
+        with profile() as calls:
+            first = loaded.run_entry("prefill", [prompt, 0])
+            found[numerics] = (first, loaded.run_entry("decode", [prompt[:, :1], 8]))
+    names = {event.key for event in calls.key_averages()}
+    yield "the kernels ran", float(not {"linnet::fp8_linear", "linnet::fp8_gated"} <= names)
+    for entry, one, other in zip(("prefill", "decode"), found["fast"], found["equivalent"], strict=True):
+        yield entry, distance(one, other)
+
+
 GROUPS: dict[str, Callable[[], Iterator[Case]]] = {
     "gemv": gemv,
     "small": small,
     "tile": tile,
     "rounding": rounding,
     "decode": decode,
+    "model": model,
 }
 
 if __name__ == "__main__":

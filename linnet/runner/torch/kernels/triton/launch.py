@@ -84,6 +84,7 @@ def gemv(x: Tensor, weight: Tensor, scale: Tensor, *, rowwise: bool = False) -> 
             block_k=config.block_k,
             rowwise=rowwise,
             num_warps=config.warps,
+            enable_fp_fusion=True,
         )
     return result
 
@@ -111,6 +112,7 @@ def gated_gemv(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
             block_n=config.block_n,
             block_k=config.block_k,
             num_warps=config.warps,
+            enable_fp_fusion=True,
         )
     return result
 
@@ -146,6 +148,7 @@ def small_rows(x: Tensor, weight: Tensor, scale: Tensor, *, rowwise: bool = Fals
             splits=config.splits,
             rowwise=rowwise,
             num_warps=config.warps,
+            enable_fp_fusion=True,
             num_stages=config.stages,
         )
         if not whole:
@@ -188,6 +191,7 @@ def tile(q: Tensor, q_scale: Tensor, rows: int, weight: Tensor, scale: Tensor, d
             block_n=config.block_n,
             group=config.group,
             num_warps=config.warps,
+            enable_fp_fusion=True,
             num_stages=config.stages,
         )
     return result

@@ -445,3 +445,27 @@ pub block Root {
     for compiled in (False, True):
         model = load_model(bind_source(text), {}, numerics="equivalent", compile=compiled)
         assert model.run_entry("run", [torch.ones(1, 1, 0, 1), at]).sum() == 0
+
+
+def test_a_run_that_is_refused_half_way_changes_no_state(bind_source: Callable[..., BoundProgram]) -> None:
+    text = """
+module m
+use std.nn.cache::{write_span}
+pub block Root {
+    state first: Tensor[1, 1, 4, 2; f32]
+    state second: Tensor[1, 1, 2, 2; f32]
+    state at: i32
+    pub entry push(x: Tensor[1, 1, 1, 2; f32]) -> Tensor[1, 1, 4, 2; f32] {
+        first = write_span(first, x, at)
+        second = write_span(second, x, at)
+        at = at + 1
+        return first
+    }
+}
+"""
+    model = load_model(bind_source(text), {}, numerics="equivalent", compile=True)
+    for _ in range(2):
+        known = model.run_entry("push", [torch.ones(1, 1, 1, 2)])
+    with pytest.raises(IndexRangeError):
+        model.run_entry("push", [torch.ones(1, 1, 1, 2)])
+    assert torch.equal(model._states["first"], known)

@@ -17,6 +17,7 @@ from torch.nn import functional
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
 from linnet.runner.torch.compiled.affine import Indices
 from linnet.runner.torch.compiled.native import Rewriter, is_call, named, native
+from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels.attention import MASKED, attend
 
 DENSE = (
@@ -70,6 +71,9 @@ def _attention(
         return None
     if mask is None:
         return native(fused_all, (query, key, value, scale), (spec,), numbers=[3], like=node)
+    if query.spec.dtype == "f16":
+        # No f16 number is low enough that scores vanish beside it where a query sees nothing.
+        return None
     bias = biases.get(mask)
     if bias is None:
         made = native(bias_of, (mask,), (TensorSpec(mask.spec.shape, spec.dtype),), constants=(query.spec.dtype,))
@@ -124,11 +128,7 @@ def fused_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: 
 def bias_of(mask: Tensor, dtype: str) -> Tensor:
     """A mask [.., Q, K] as a bias: 0 where a key is seen; elsewhere so low that it weighs nothing beside one that is,
     yet finite, so that a query that sees nothing averages."""
-    lowest = MASKED if dtype != "f16" else float(torch.finfo(torch.float16).min)
-    return torch.zeros(mask.shape, dtype=_FLOATS[dtype], device=mask.device).masked_fill_(~mask, lowest)
-
-
-_FLOATS = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
+    return torch.zeros(mask.shape, dtype=CARRIED[dtype], device=mask.device).masked_fill_(~mask, MASKED)
 
 
 def _folded(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from linnet.language.program.core import CoreNode, Graph, Value
+from linnet.language.program.types import FLOATS
 from linnet.runner.torch.compiled.linears import LinearWeight
 from linnet.runner.torch.compiled.native import live
 from linnet.runner.torch.dtypes import BITS, CARRIED
@@ -101,6 +102,25 @@ class Emitter:
             op = node.attributes.get("within")
             return [Guard(index, shape[a], label, 1, op) for a, index in zip(axes, node.inputs[1:], strict=True)]
         return []
+
+    def may_fail(self, graph: Graph, guards: Sequence[Guard]) -> bool:
+        """Whether some value could still be refused while the graph runs, its guards having been checked."""
+        guarded = {guard.index for guard in guards}
+        constants = {n.outputs[0]: n.attributes["value"] for n in graph.nodes if n.op == "constant"}
+        for node in graph.nodes:
+            if any(guard.index not in guarded for guard in self.guards_of(node)):
+                return True
+            if node.op in ("div", "rem") and node.outputs[0].spec.dtype not in FLOATS:
+                if not constants.get(node.inputs[1]):
+                    return True
+            elif node.op == "gather" and not self.guards_of(node):
+                return True
+            elif node.op == "call":
+                if self.kernels[node.attributes["op"]].raises:
+                    return True
+            elif any(self.may_fail(region, ()) for region in node.regions):
+                return True
+        return False
 
 
 class _Emission:

@@ -41,8 +41,8 @@ class CompiledEntry:
 
     `kernels` are the policy's (none: bodies, as `exact` asks). With `on_host` scalars that positions come from are read
     as Python numbers, so that only the filled part of a cache is touched; without, the code is the same at each run.
-    States that are written in place change as the entry runs: one that is stopped half-way (memory, Ctrl-C) leaves
-    positions from the first it was to write on undefined; what indexes outside is refused before anything is written.
+    States are written in place where nothing that they depend on can be refused any more once the run has begun. A run
+    that is stopped half-way all the same (memory, Ctrl-C) leaves the positions that it was to write undefined.
     """
 
     def __init__(
@@ -67,10 +67,12 @@ class CompiledEntry:
                 add_residuals(graph, store)
             read_prefixes(graph, fast, on_host)
         simplify(graph)
-        # Last: what a write leaves in memory is no value that a pass could see.
-        write_in_place(graph, on_host)
-        self._large(graph)
         emitter = Emitter(store.device, dict(kernels), on_host)
+        # A run that refuses a value half-way must have changed no state.
+        if not emitter.may_fail(graph, emitter.collect_guards(graph)):
+            # Last: what a write leaves in memory is no value that a pass could see.
+            write_in_place(graph, on_host)
+        self._large(graph)
         self._guards = emitter.collect_guards(graph)
         self._check = emitter.emit(guard_graph(graph, self._guards)) if self._guards else None
         self.straight = emitter.emit(graph, {guard.index for guard in self._guards})

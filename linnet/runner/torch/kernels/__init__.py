@@ -50,12 +50,18 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Kernel:
-    """A native implementation of the op `identity`. `bounds` tells from its inputs' shapes what must be in range."""
+    """A native implementation of the op `identity`. `bounds` tells from its inputs' shapes what must be in range;
+    `raises` says that it looks at more, as it runs, and may refuse it."""
 
     def __init__(
-        self, identity: str, function: Callable[..., Any], bounds: Callable[[Shapes], list[Bound]] | None = None
+        self,
+        identity: str,
+        function: Callable[..., Any],
+        bounds: Callable[[Shapes], list[Bound]] | None = None,
+        raises: bool = False,
     ) -> None:
         self.identity = identity
+        self.raises = raises
         self._function = function
         self._bounds = bounds
         parameters = inspect.signature(function).parameters.values()
@@ -110,11 +116,13 @@ REGISTRY: dict[str, Kernel] = {}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def kernel(identity: str, bounds: Callable[[Shapes], list[Bound]] | None = None) -> Callable[[Function], Function]:
+def kernel(
+    identity: str, bounds: Callable[[Shapes], list[Bound]] | None = None, *, raises: bool = False
+) -> Callable[[Function], Function]:
     """Register the decorated function as the kernel of an op, with what it needs to be in range."""
 
     def register(function: Function) -> Function:
-        REGISTRY[identity] = Kernel(identity, function, bounds)
+        REGISTRY[identity] = Kernel(identity, function, bounds, raises)
         return function
 
     return register

@@ -51,7 +51,7 @@ def sink_attention(query: Tensor, key: Tensor, value: Tensor, sinks: Tensor, sca
     return attend(query, key, value, scale, mask, sinks)
 
 
-@kernel("std.nn.attention::paged_attention")
+@kernel("std.nn.attention::paged_attention", raises=True)
 def paged_attention(
     query: Tensor, key: Tensor, value: Tensor, table: Tensor, positions: Tensor, scale: Tensor, *, call: Call
 ) -> Tensor:
@@ -63,7 +63,11 @@ def paged_attention(
     return _paged(query, key, value, table, positions, scale, call.generics["Size"])
 
 
-@kernel("std.nn.attention::paged_prefill_attention", lambda shapes: [Bound("rows", shapes["table"][0], "table")])
+@kernel(
+    "std.nn.attention::paged_prefill_attention",
+    lambda shapes: [Bound("rows", shapes["table"][0], "table")],
+    raises=True,
+)
 def paged_prefill_attention(
     query: Tensor,
     key: Tensor,

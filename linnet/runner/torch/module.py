@@ -240,7 +240,7 @@ class Model(TextGeneration, BlockModule):
         """Run an entry on tensors, numbers, arrays or lists; returns tensors, arranged as the entry's result type.
 
         Generics that the inputs do not determine are given in `generics`. Integer inputs may have any integer dtype;
-        floats have the declared one. If it refuses an input, no state has changed. Raises UnknownEntryError, InputError,
+        floats have the declared one. If it refuses a value, no state has changed. Raises UnknownEntryError, InputError,
         IndexRangeError (an id outside the vocabulary, a position beyond the cache), IntegerDivisionError, WeightsError
         (a parameter was replaced by one that does not fit), AllocationError (too little memory; on a GPU what torch
         raises).

@@ -73,6 +73,7 @@ CODES: dict[str, str] = {
     "W1002": "unused local",
     "W1003": "unused member",
     "W1004": "term behind a reduction that does not use its index",
+    "W1005": "integer division of dimensions becomes a float",
 }
 """Every diagnostic code and what it means, in one line."""
 

@@ -168,7 +168,7 @@ def branches(ctx: Context, values: list[Typed], expected: Type | None) -> list[T
         return [coerce(ctx, value, expected) for value in values]
     if not settled:
         float_ = any(value.type == FLOAT_FLEX for value in values)
-        return [operators.as_float_literal(value) for value in values] if float_ else values
+        return [operators.as_float_literal(ctx, value) for value in values] if float_ else values
     first = settled[0]
     result = []
     for value in values:

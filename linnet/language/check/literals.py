@@ -63,6 +63,8 @@ def settle(ctx: Context, node: Typed, dtype: DType) -> Typed:
     settled = TensorType((), dtype)
     match node:
         case DimValue():
+            if _is_float(dtype):
+                warn_truncated(ctx, node, dtype)
             if node.dim.constant is None:
                 return DimValue(settled, node.span, node.dim)
             _fits(ctx, node.dim.constant, dtype, node.span)
@@ -85,6 +87,25 @@ def settle(ctx: Context, node: Typed, dtype: DType) -> Typed:
             arms = {name: settle(ctx, arm, dtype) for name, arm in node.arms.items()}
             return MatchEnum(settled, node.span, node.subject, arms)
     raise AssertionError(f"no literal: {type(node).__name__}")
+
+
+def warn_truncated(ctx: Context, node: DimValue, dtype: DType = "f32") -> None:
+    """A dimension that becomes a float behind an integer division has lost what remained (W1005)."""
+    if node.truncated is None:
+        return
+    dividend, divisor = node.truncated
+    whole = dividend.to(divisor)
+    ctx.checker.diagnostics.warning(
+        "W1005",
+        f"`{whole.text}` is an integer division: what remains is lost before it becomes a float",
+        whole,
+        help=f"write `{_as_float(dividend, dtype)} / {_as_float(divisor, dtype)}`,"
+        f" or `cast<{dtype}>({whole.text})` where the integer is meant",
+    )
+
+
+def _as_float(written: Span, dtype: DType) -> str:
+    return f"{written.text}.0" if written.text.isdecimal() else f"cast<{dtype}>({written.text})"
 
 
 def _is_float(dtype: DType) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from linnet.language.check.context import Context
 from linnet.language.check.dims import Clause, Dim, DimError
-from linnet.language.check.literals import FLOAT_FLEX, INT_FLEX, is_flex, settle, settle_default
+from linnet.language.check.literals import FLOAT_FLEX, INT_FLEX, is_flex, settle, settle_default, warn_truncated
 from linnet.language.check.substitute import FLEX_FLOAT, same_element
 from linnet.language.check.type_nodes import describe, prove, where_help
 from linnet.language.program.checked import DimValue, Literal, Primitive, Typed
@@ -139,7 +139,7 @@ def binary(ctx: Context, node: tree.BinaryExpr) -> Typed:
             TensorType(broadcast(ctx, a.shape, b.shape, node.span), a.dtype), node.span, BITWISE[node.op], (left, right)
         )
     if is_flex(a):
-        return literal_arithmetic(ctx, node.op, left, right, node.span)
+        return literal_arithmetic(ctx, node, left, right)
     if not is_numeric(a.dtype):
         ctx.fail("E2104", f"{what} is not defined for `{a.dtype}`", node.op_span)
     shape = broadcast(ctx, a.shape, b.shape, node.span)
@@ -172,11 +172,16 @@ def scalar_bool(ctx: Context, node: Typed, what: str) -> Typed:
     return node
 
 
-def literal_arithmetic(ctx: Context, op: str, left: Typed, right: Typed, span: Span) -> Typed:
+def literal_arithmetic(ctx: Context, node: tree.BinaryExpr, left: Typed, right: Typed) -> Typed:
     """Arithmetic on literals: integers stay dimensions, floats are computed where both are known."""
+    op, span = node.op, node.span
     if isinstance(left, DimValue) and isinstance(right, DimValue):
-        return DimValue(INT_FLEX, span, _dim_arithmetic(ctx, op, left.dim, right.dim, span))
-    left, right = as_float_literal(left), as_float_literal(right)
+        dim = _dim_arithmetic(ctx, op, left.dim, right.dim, span)
+        truncated = left.truncated or right.truncated
+        if truncated is None and op == "/" and not _divides(ctx, left.dim, right.dim):
+            truncated = (node.left.span, node.right.span)
+        return DimValue(INT_FLEX, span, dim, truncated)
+    left, right = as_float_literal(ctx, left), as_float_literal(ctx, right)
     if isinstance(left, Literal) and isinstance(right, Literal):
         a, b = float(left.value), float(right.value)
         if op in "/%" and b == 0:
@@ -188,13 +193,26 @@ def literal_arithmetic(ctx: Context, op: str, left: Typed, right: Typed, span: S
     return Primitive(FLOAT_FLEX, span, ARITHMETIC[op], (left, right))
 
 
-def as_float_literal(node: Typed) -> Typed:
-    """An unsettled integer beside a float literal is one too."""
+def as_float_literal(ctx: Context, node: Typed) -> Typed:
+    """An unsettled integer beside a float literal is one too (W1005)."""
     if isinstance(node, DimValue):
+        warn_truncated(ctx, node)
         if node.dim.constant is not None:
             return Literal(FLOAT_FLEX, node.span, float(node.dim.constant))
         return DimValue(TensorType((), FLEX_FLOAT), node.span, node.dim)
     return node
+
+
+def _divides(ctx: Context, a: Dim, b: Dim) -> bool:
+    """Whether `a / b` surely has no remainder; in a `where`, whose clauses are not known yet, nobody asks."""
+    if ctx.checker.in_where:
+        return True
+    if a.constant is not None and b.constant is not None:
+        return a.constant % b.constant == 0
+    try:
+        return ctx.facts.equal(a % b, Dim.of(0))
+    except DimError:
+        return False
 
 
 def _dim_arithmetic(ctx: Context, op: str, a: Dim, b: Dim, span: Span) -> Dim:
@@ -229,7 +247,8 @@ def unary(ctx: Context, node: tree.UnaryExpr) -> Typed:
         return Primitive(SCALAR_BOOL, node.span, "not", (scalar_bool(ctx, operand, "`!`"),))
     type = tensor(ctx, operand, f"unary `{node.op}`")
     if isinstance(operand, DimValue) and is_flex(type):
-        return DimValue(type, node.span, operand.dim if node.op == "+" else Dim.of(0) - operand.dim)
+        dim = operand.dim if node.op == "+" else Dim.of(0) - operand.dim
+        return DimValue(type, node.span, dim, operand.truncated)
     if isinstance(operand, Literal) and is_flex(type):
         assert isinstance(operand.value, (int, float))
         return Literal(type, node.span, operand.value if node.op == "+" else -operand.value)

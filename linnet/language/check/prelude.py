@@ -91,7 +91,7 @@ def _unary(ctx: Context, name: str, node: tree.CallExpr) -> Typed:
     value = ctx.expr(arg)
     type = tensor(ctx, value, f"`{name}`")
     if is_flex(type):
-        value = settle_default(ctx, value) if name == "abs" else operators.as_float_literal(value)
+        value = settle_default(ctx, value) if name == "abs" else operators.as_float_literal(ctx, value)
         return Primitive(value.type, node.span, name, (value,))
     if name == "abs" and not is_numeric(type.dtype):
         ctx.fail("E2104", f"`abs` is not defined for `{type.dtype}`", node.span)
@@ -120,10 +120,13 @@ def _min_max(ctx: Context, name: str, node: tree.CallExpr) -> Typed:
     left, right = agree(ctx, ctx.expr(a), ctx.expr(b), f"`{name}`", node.span)
     if isinstance(left, DimValue) and isinstance(right, DimValue) and left.type == right.type == INT_FLEX:
         combine = Dim.minimum if name == "min" else Dim.maximum
-        return DimValue(INT_FLEX, node.span, combine(left.dim, right.dim))
+        truncated = left.truncated or right.truncated
+        return DimValue(INT_FLEX, node.span, combine(left.dim, right.dim), truncated)
     x, y = tensor(ctx, left, f"`{name}`"), tensor(ctx, right, f"`{name}`")
     if is_flex(x):
-        return Primitive(FLOAT_FLEX, node.span, name, tuple(map(operators.as_float_literal, (left, right))))
+        return Primitive(
+            FLOAT_FLEX, node.span, name, tuple(operators.as_float_literal(ctx, side) for side in (left, right))
+        )
     if not is_numeric(x.dtype):
         ctx.fail("E2104", f"`{name}` is not defined for `{x.dtype}`", node.span)
     return Primitive(TensorType(broadcast(ctx, x.shape, y.shape, node.span), x.dtype), node.span, name, (left, right))
@@ -147,7 +150,7 @@ def _select(ctx: Context, node: tree.CallExpr) -> Typed:
         ctx.fail("E2103", f"`select` chooses by a bool tensor, found {describe(c)}", cond.span)
     left, right = agree(ctx, ctx.expr(a), ctx.expr(b), "`select`", node.span)
     if FLOAT_FLEX in (left.type, right.type):
-        left, right = operators.as_float_literal(left), operators.as_float_literal(right)
+        left, right = operators.as_float_literal(ctx, left), operators.as_float_literal(ctx, right)
     left, right = settle_default(ctx, left), settle_default(ctx, right)
     x, y = tensor(ctx, left, "`select`"), tensor(ctx, right, "`select`")
     whole = broadcast(ctx, c.shape, broadcast(ctx, x.shape, y.shape, node.span), node.span)

@@ -57,9 +57,13 @@ class Literal(TypedNode):
 
 @dataclass(slots=True, eq=False)
 class DimValue(TypedNode):
-    """A dimension used as a rank-0 number of `type.dtype`."""
+    """A dimension used as a rank-0 number of `type.dtype`.
+
+    `truncated` is a division in it, dividend and divisor, of which nothing proves that it leaves no remainder.
+    """
 
     dim: Dim
+    truncated: tuple[Span, Span] | None = None
 
 
 @dataclass(slots=True, eq=False)

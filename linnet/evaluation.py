@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from linnet.registry.card import Card
     from linnet.registry.datasets import DatasetText
+    from linnet.registry.locate import Located
     from linnet.runner.perplexity import Perplexity
     from linnet.runner.torch.module import Model
 
@@ -58,9 +59,10 @@ def evaluate(
     limit_tokens: int | None = None,
     batch: int = 1,
     watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    settings: Located | None = None,
     **load: Any,
 ) -> Evaluation:
-    """See `linnet.nest.evaluate`."""
+    """See `linnet.nest.evaluate`; `settings` is another package whose `[bench]` counts instead of this one's."""
     from linnet import nest
     from linnet.registry.locate import find_package
     from linnet.registry.package import digest_file
@@ -70,7 +72,9 @@ def evaluate(
     offline = load.get("offline")
     package = find_package(name_or_dir, offline=offline)
     card = package.card()
-    read = _text(package.folder, card, text, dataset, split, offline)
+    asked = settings or package
+    bench = asked.card().bench
+    read = _text(asked.folder, asked.card(), text, dataset, split, offline)
     tokenizer = nest.tokenizer(name_or_dir, weights=load.get("weights"), offline=offline)
     ids = tokenizer.encode(read.text, strict=False)
     if limit_tokens is not None:
@@ -81,8 +85,8 @@ def evaluate(
     model = nest.load(name_or_dir, **load)
     model.tokenizer_source = lambda: tokenizer
     positions = model.generics.get("MaxSeq")
-    window = window or card.bench.window or min(WINDOW, positions if isinstance(positions, int) else WINDOW)
-    stride = stride or card.bench.stride or max(1, window // 2)
+    window = window or bench.window or min(WINDOW, positions if isinstance(positions, int) else WINDOW)
+    stride = stride or bench.stride or max(1, window // 2)
     _shrink_cache(model, window, batch)
     result = measure(model, ids, window=window, stride=stride, batch=batch, entry=card.source.entry, watch=watch)
     pinned = card.tokenizer

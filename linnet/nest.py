@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from linnet.language.program.binding import BoundProgram
     from linnet.language.program.checked import Program
     from linnet.quantize.run import Quantized
+    from linnet.registry.bench import BenchReport
     from linnet.registry.bindings import Bindings
     from linnet.registry.card import Card
     from linnet.registry.match import Match
@@ -125,7 +126,7 @@ def load(
     stored, bound = _bind(program, card, dtype, generics or {}, bindings)
     require_torch()
     runner = find_backend(backend)
-    place = _device(device)
+    place = find_device(device)
     # Before any weight is fetched.
     runner.choose_mode(compile, fp8, numerics, place, trainable)
     settings: dict[str, Any] = {
@@ -276,6 +277,49 @@ def evaluate(
     return evaluation.evaluate(name_or_dir, text=text, dataset=dataset, batch=batch, watch=watch, **settings, **load)
 
 
+def bench(
+    name_or_dir: str | os.PathLike[str],
+    *,
+    baseline: str | os.PathLike[str] | bool | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    baseline_weights: str | os.PathLike[str] | None = None,
+    prompt: int | None = None,
+    new: int | None = None,
+    runs: int = 3,
+    perplexity: bool = True,
+    output: str | os.PathLike[str] | None = None,
+    watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    **load: Any,
+) -> BenchReport:
+    """Time a package beside its baseline, and write the figures to `output`, else to `bench.json` beside the card.
+
+    `./nests/NAME` comes before what `load` takes; a baseline is looked for beside the package first. None takes
+    `baseline`, `prompt` and `new` of the card's `[bench]`, else no baseline, 128 and 64; `baseline=False` takes none.
+    `MaxSeq` is `prompt + new`. Each package is run in `runs` processes, which take turns; with `perplexity` both are
+    scored on the text of the card's `[bench]`, where it names one. `watch` is handed what is to be done, and hands it
+    on. The other arguments are those of `load`, and hold for both packages. Raises what `load` and `evaluate` do,
+    BenchError for a package that cannot be measured, NestError for sizes, a baseline that is the package itself, and
+    a place that cannot be written to.
+    """
+    from linnet.benchmark import run_bench
+
+    report, _ = run_bench(
+        name_or_dir,
+        baseline=None if isinstance(baseline, bool) else baseline,
+        with_baseline=baseline is not False,
+        weights=_given_path(weights),
+        baseline_weights=_given_path(baseline_weights),
+        prompt=prompt,
+        new=new,
+        runs=runs,
+        perplexity=perplexity,
+        output=_given_path(output),
+        watch=watch,
+        load={"numerics": "equivalent", **load},
+    )
+    return report
+
+
 def demo(
     output: str | os.PathLike[str] = "nest-demo",
     *,
@@ -367,8 +411,8 @@ def _dtype_name(dtype: str | torch.dtype) -> str:
     raise NestError(f"dtype={text!r} is not a floating dtype; write one of {', '.join(_FLOATS)}")
 
 
-def _device(device: str | torch.device | None) -> str:
-    """A device that torch can put tensors on. Raises DeviceError."""
+def find_device(device: str | torch.device | None) -> str:
+    """A device that torch can put tensors on; None is the GPU where there is one. Raises DeviceError."""
     import torch
 
     if device is None:

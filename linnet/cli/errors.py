@@ -98,6 +98,7 @@ def _unexpected(error: Exception) -> Wording:
 # Looked up by qualified name along the error's classes, so that no room is imported before it is needed.
 TABLE: dict[str, Callable[[Exception], Wording]] = {
     "builtins.OSError": _os_error,
+    "linnet.benchmark.BenchMemoryError": _plain(COULD_NOT),
     "linnet.checkpoint.CheckpointError": _plain(COULD_NOT),
     "linnet.convert.errors.ConvertError": _plain(PROBLEMS),
     "linnet.convert.errors.LibraryMissingError": _plain(COULD_NOT),

@@ -18,6 +18,7 @@ COMMANDS = {
     "quantize": "linnet.cli.nest_quantize",
     "run": "linnet.cli.nest_run",
     "eval": "linnet.cli.nest_eval",
+    "bench": "linnet.cli.nest_bench",
     "demo": "linnet.cli.nest_demo",
 }
 

@@ -104,12 +104,17 @@ def index_text(index: Mapping[str, Any]) -> str:
 
 def write_index(index: Mapping[str, Any], path: Path) -> None:
     """Write an index to a file, whole or not at all. Raises OSError that names `path`."""
+    write_text(index_text(index), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a file for everyone to read, whole or not at all. Raises OSError that names `path`."""
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(index_text(index))
-            # mkstemp makes files that only their owner reads; an index is for everyone.
+                file.write(text)
+            # mkstemp makes files that only their owner reads.
             os.chmod(name, 0o644)
             os.replace(name, path)
         except BaseException:

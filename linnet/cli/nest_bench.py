@@ -1,0 +1,163 @@
+"""`nest bench`: how fast a package runs, beside its baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from linnet.cli.codes import FINE
+from linnet.cli.frame import json_option, quiet_option
+from linnet.cli.model_options import model_options
+from linnet.cli.output import progress, table
+
+if TYPE_CHECKING:
+    from linnet.registry.bench import BenchReport, Figure, Measured
+
+COMPILE = {"off": False, "on": True, "inductor": "inductor", "reduce-overhead": "reduce-overhead"}
+FP8 = ("stream", "decoded")
+
+
+@click.command("bench")
+@click.argument("package", metavar="NAME")
+@click.option("--baseline", metavar="NAME", help="The package to compare with; by default the one that the card names.")
+@click.option("--no-baseline", is_flag=True, help="Measure the package alone.")
+@click.option(
+    "--baseline-weights",
+    type=click.Path(exists=True, path_type=Path),
+    help="A folder or file as for --weights, for the baseline.",
+)
+@click.option("--prompt", type=click.IntRange(min=1), help="Tokens of the prompt; by default the card's, or 128.")
+@click.option("--new", type=click.IntRange(min=2), help="Tokens to generate; by default the card's, or 64.")
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Processes that measure each package."
+)
+@click.option("--no-perplexity", is_flag=True, help="Leave out the perplexity on the text of the card's [bench].")
+@click.option("--compile", "compiled", type=click.Choice(tuple(COMPILE)), help="How entries run; by default the best.")
+@click.option("--fp8", type=click.Choice(FP8), help="How fast multiplies by FP8 weights; by default by free memory.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The file to write; by default bench.json beside the card."
+)
+@model_options
+@json_option
+@quiet_option
+def command(
+    package: str,
+    baseline: str | None,
+    no_baseline: bool,
+    baseline_weights: Path | None,
+    prompt: int | None,
+    new: int | None,
+    runs: int,
+    no_perplexity: bool,
+    compiled: str | None,
+    fp8: str | None,
+    output: Path | None,
+    load: dict[str, Any],
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Time a package beside its baseline, and write what was measured, and with what, to bench.json.
+
+    NAME is a folder of ./nests or any other, org/name on the Hub, or the name of a package that ships with this
+    distribution. Measured are loading, the time to the first token, decoding and peak memory, by processes that take
+    turns, and the perplexity on the text that the card's [bench] names.
+
+    Example: nest bench qwen3-tiny-fp8 --numerics fast -o bench.json
+    """
+    from linnet.benchmark import run_bench
+
+    if baseline is not None and no_baseline:
+        raise click.UsageError("--baseline and --no-baseline contradict each other: give one of them.")
+    weights = load.pop("weights")
+    report, written = run_bench(
+        package,
+        baseline=baseline,
+        with_baseline=not no_baseline,
+        weights=weights,
+        baseline_weights=baseline_weights,
+        prompt=prompt,
+        new=new,
+        runs=runs,
+        perplexity=not no_perplexity,
+        output=output,
+        watch=progress("measuring", quiet=quiet),
+        load={**load, "compile": COMPILE[compiled] if compiled is not None else None, "fp8": fp8},
+    )
+    if as_json:
+        click.echo(report.to_json(), nl=False)
+        return FINE
+    for line in report_lines(report):
+        click.echo(line)
+    if not quiet:
+        click.echo(f"Written to {written}.")
+    return FINE
+
+
+def report_lines(report: BenchReport) -> list[str]:
+    """A report as a person reads it: a column for each package, medians with their spread, then what was measured."""
+    subjects = [item for item in (report.package, report.baseline) if item is not None]
+    heads = [f"{item.name}{'' if item.weights.pinned else ' *'}" for item in subjects]
+    rows = [("", *heads, *(("ratio",) if len(subjects) > 1 else ()))]
+    for label, figure, show in _ROWS:
+        cells = [show(getattr(item.results, figure)) for item in subjects]
+        rows.append((label, *cells, *_ratio(report, figure)))
+    if report.package.perplexity is not None:
+        rows.append(("perplexity", *map(_perplexity, subjects), *_ratio(report, "perplexity")))
+    protocol, environment = report.protocol, report.environment
+    lines = [line.rstrip() for line in table(rows)]
+    lines[0] = click.style(lines[0], bold=True)
+    lines.append("")
+    lines.append(
+        f"{protocol.prompt} tokens then {protocol.new}, {protocol.numerics}, {protocol.runs} processes each; medians, "
+        "and lowest to highest"
+    )
+    lines.append(
+        f"{environment.device_name} ({environment.device}), {environment.threads} threads, torch {environment.torch}, "
+        f"{environment.system}"
+    )
+    lines += [
+        f"* with the weights {item.weights.given or 'beside the card'}, not known to be the card's"
+        for item in subjects
+        if not item.weights.pinned
+    ]
+    return lines
+
+
+def _ratio(report: BenchReport, figure: str) -> tuple[str, ...]:
+    if report.baseline is None:
+        return ()
+    ratio = report.ratio(figure)
+    return (f"{ratio:.2f}" if ratio is not None else "",)
+
+
+def _perplexity(item: Measured) -> str:
+    found = item.perplexity
+    if found is None:
+        return ""
+    return f"{found.perplexity:.3f}" + (f" +- {found.standard_error:.3f}" if found.standard_error is not None else "")
+
+
+def _seconds(figure: Figure) -> str:
+    scale, unit = (1, "s") if figure.median >= 1 else (1e3, "ms")
+    return f"{figure.median * scale:.3g} {unit} ({figure.low * scale:.3g} to {figure.high * scale:.3g})"
+
+
+def _rate(figure: Figure) -> str:
+    return f"{figure.median:.1f} tokens/s ({figure.low:.1f} to {figure.high:.1f})"
+
+
+def _memory(figure: Figure | None) -> str:
+    if figure is None:
+        return "not known here"
+    return f"{figure.median / 2**30:.3f} GiB ({figure.low / 2**30:.3f} to {figure.high / 2**30:.3f})"
+
+
+_ROWS = (
+    ("load", "load_seconds", _seconds),
+    ("load and first token", "load_and_first_token_seconds", _seconds),
+    ("time to first token", "time_to_first_token_seconds", _seconds),
+    ("decoding", "decode_tokens_per_second", _rate),
+    ("peak memory", "peak_memory_bytes", _memory),
+)

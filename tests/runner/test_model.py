@@ -228,6 +228,15 @@ def test_only_a_trainable_model_keeps_gradients(bound: BoundProgram, model: Mode
         assert not trainable([1]).requires_grad
 
 
+def test_gradients_are_turned_on_as_the_model_is_loaded(bound: BoundProgram, model: Model) -> None:
+    with pytest.raises(RuntimeError, match=r"keep no gradients: load it with nest\.load\(\.\.\., trainable=True\)"):
+        model.requires_grad_()
+    assert model.requires_grad_(False) is model
+    trainable = load_model(bound, random_weights(bound.manifest, 0), entry="forward", trainable=True)
+    assert not trainable.requires_grad_(False)([1]).requires_grad
+    assert trainable.requires_grad_()([1]).requires_grad
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64"])
 @pytest.mark.parametrize("convert", ["half", "bfloat16", "float", "double"])
 def test_dtypes_are_part_of_the_program(bind_source: Callable[..., BoundProgram], dtype: str, convert: str) -> None:

@@ -223,6 +223,19 @@ class Model(TextGeneration, BlockModule):
         weights, present, device = self._current(), self._present, self._device
         return explain_nonfinite(self._bound, name, inputs, weights, present, self._numerics, device)
 
+    def requires_grad_(self, requires_grad: bool = True) -> Model:
+        """As of any module, for the floating `param`s. Raises RuntimeError where calls keep no gradients to turn on."""
+        if requires_grad and not self._trainable:
+            raise RuntimeError(
+                "this model was loaded for inference, and its calls keep no gradients: "
+                "load it with nest.load(..., trainable=True)"
+            )
+        weights = self._current()
+        for entry in self._bound.manifest.entries:
+            if _trains(entry) and entry.path in weights:
+                weights[entry.path].requires_grad_(requires_grad)
+        return self
+
     # Running
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -394,10 +407,14 @@ def _parameters(entries: Sequence[ManifestEntry], weights: Mapping[str, Tensor],
         if tensor is None:
             continue
         if id(tensor) not in made:
-            trains = trainable and entry.kind == "param" and entry.dtype in FLOATS
-            made[id(tensor)] = nn.Parameter(tensor.detach(), requires_grad=trains)
+            made[id(tensor)] = nn.Parameter(tensor.detach(), requires_grad=trainable and _trains(entry))
         result[entry.path] = made[id(tensor)]
     return result
+
+
+def _trains(entry: ManifestEntry) -> bool:
+    """Whether the weight is one that training may change: no buffer, and floating."""
+    return entry.kind == "param" and entry.dtype in FLOATS
 
 
 def _title(instance: Instance) -> str:

@@ -24,7 +24,7 @@ async function activate(context) {
   } catch (error) {
     window.showErrorMessage(
       `The Linnet server did not start with "${[command, ...args].join(" ")}": ${error.message}. ` +
-        "Install it with pip install 'linnet-nest[lsp]', or set linnet.server.command.",
+        "Install it with pip install '.[lsp]' in a checkout of Nest, or set linnet.server.command.",
     );
   }
 }

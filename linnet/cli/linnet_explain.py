@@ -13,7 +13,7 @@ import click
 from linnet.cli.codes import FINE, PROBLEMS
 from linnet.cli.frame import json_option
 from linnet.cli.generic_options import given_generics, root_block
-from linnet.cli.package_card import card_of, is_source
+from linnet.cli.package_card import card_of, is_source, source_file
 
 if TYPE_CHECKING:
     from linnet.language.program.binding import BoundProgram
@@ -41,7 +41,7 @@ class Chosen:
 
 
 @click.command("explain")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option("--entry", metavar="NAME", help="The entry; by default the card's, or the only one.")
 @click.option("--root", metavar="BLOCK", help="The root block; by default the card's, or the one that has the entry.")
 @click.option("--bind", "bindings", multiple=True, metavar="G=VALUE", help="Give a generic its value; may be repeated.")
@@ -49,9 +49,10 @@ class Chosen:
 def command(file: Path, entry: str | None, root: str | None, bindings: tuple[str, ...], as_json: bool) -> int:
     """Show what an entry does: each op call in order, with its shapes and the kernel that runs it.
 
-    Generics come from --bind, from the card where FILE is a package's source, and from defaults; others are taken
-    small. What repeats, such as the layers of a model, is written once with its count. A call runs natively, or by the
-    body that the op's source gives it; the calls which that body makes are then shown below it.
+    FILE is a source, or a package's folder. Generics come from --bind, from the card where FILE is a package's source,
+    and from defaults; others are taken small. What repeats, such as the layers of a model, is written once with its
+    count. A call runs natively, or by the body that the op's source gives it; the calls which that body makes are then
+    shown below it.
 
     Example: linnet explain nests/qwen3-8b-fp8/src/lib.linnet --entry decode
     """
@@ -59,6 +60,7 @@ def command(file: Path, entry: str | None, root: str | None, bindings: tuple[str
     from linnet.language.diagnostics import render
     from linnet.language.program.explain import op_steps
 
+    file = source_file(file)
     checked = load(file)
     if checked.program is None:
         click.echo("\n\n".join(render(item) for item in checked.diagnostics), err=True)
@@ -119,6 +121,9 @@ def _block_and_entry(
             entry = card.source.entry
         elif len(entries) == 1:
             (entry,) = entries
+    if not entries:
+        help = "declare what a backend may run as `pub entry`"
+        raise click.BadParameter(f"{file} has no entry to explain: {help}.", param_hint="FILE")
     if entry not in entries:
         listed = ", ".join(entries) or "none"
         said = f"has no entry {entry}" if entry is not None else "has several entries: name one with --entry"

@@ -13,6 +13,7 @@ import click
 from linnet.cli.codes import FINE, PROBLEMS
 from linnet.cli.frame import json_option
 from linnet.cli.generic_options import given_generics, root_block
+from linnet.cli.package_card import source_file
 
 if TYPE_CHECKING:
     from linnet.language.program.checked import CheckedBlock
@@ -31,13 +32,13 @@ class Parameter:
 
 
 @click.command("inspect")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--parameters", is_flag=True, required=True, help="List every weight of the root block.")
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option("--parameters", is_flag=True, help="List every weight of the root block, as it does by default.")
 @click.option("--bind", "bindings", multiple=True, metavar="G=VALUE", help="Give a generic its value; may be repeated.")
 @click.option("--root", metavar="BLOCK", help="The root block; by default the one that has entries.")
 @json_option
 def command(file: Path, parameters: bool, bindings: tuple[str, ...], root: str | None, as_json: bool) -> int:
-    """List the weights that a source's root block reads, by path.
+    """List the weights that the root block of FILE, a source or a package's folder, reads, by path.
 
     Shapes are numbers where their generics are bound by --bind or have defaults, and text otherwise; an array of blocks
     whose length is not bound is written {i}.
@@ -47,6 +48,7 @@ def command(file: Path, parameters: bool, bindings: tuple[str, ...], root: str |
     from linnet.language.check import load
     from linnet.language.diagnostics import render
 
+    file = source_file(file)
     checked = load(file)
     if checked.program is None or not checked.ok:
         click.echo("\n\n".join(render(item) for item in checked.diagnostics), err=True)

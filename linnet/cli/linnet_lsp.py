@@ -31,7 +31,8 @@ def command(log: Path | None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("pygls", "lsprotocol"):
             raise
-        click.echo("The language server needs pygls, which is not installed: pip install 'linnet-nest[lsp]'.", err=True)
+        how = "pip install '.[lsp]' in a checkout of Nest"
+        click.echo(f"The language server needs pygls, which is not installed: {how}.", err=True)
         return COULD_NOT
     if log is not None:
         logging.basicConfig(filename=log, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")

@@ -71,9 +71,19 @@ def _open(source: Path) -> Source:
         from linnet.convert.folder_source import FolderSource
 
         return FolderSource(source)
+    if source.suffix != ".gguf" and not _begins_as_gguf(source):
+        raise ConvertError(
+            f"{source} is neither a GGUF file nor a folder that transformers can load. "
+            "Name a .gguf file, or the folder that holds config.json and safetensors."
+        )
     from linnet.convert.gguf_source import GgufSource
 
     return GgufSource(source)
+
+
+def _begins_as_gguf(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(4) == b"GGUF"
 
 
 def _checked(source: Path, staged: Path) -> CheckReport:

@@ -92,6 +92,20 @@ def test_inspect_gives_numbers_where_generics_are_bound(run: Run, tiny: Path) ->
     assert done.stdout.splitlines()[:2] == ["up.weight    f32 [4, 3]", "up.bias      f32 [4]  (optional)"]
 
 
+def test_inspect_takes_a_folder_and_needs_no_flag(run: Run, tiny: Path) -> None:
+    listed = run("linnet", "inspect", "--parameters", tiny / "lib.linnet").stdout
+    assert listed
+    done = run("linnet", "inspect", tiny)
+    assert (done.returncode, done.stdout) == (0, listed)
+    (tiny / "nest.toml").unlink()
+    done = run("linnet", "inspect", tiny)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tiny} holds neither a nest.toml nor src/lib.linnet; name a source file." in done.stderr
+    (tiny / "src").mkdir()
+    (tiny / "lib.linnet").rename(tiny / "src" / "lib.linnet")
+    assert run("linnet", "inspect", tiny).stdout == listed
+
+
 def test_inspect_agrees_with_the_manifest(run: Run, seed: Path) -> None:
     from linnet.language.check import load
     from linnet.language.program.binding import bind

@@ -111,6 +111,21 @@ def test_an_entry_of_a_module(run: Run, tmp_path: Path) -> None:
     assert "0 op calls" in done.stdout
 
 
+def test_a_folder_stands_for_its_source(run: Run, tiny: Path) -> None:
+    done = run("linnet", "explain", tiny)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == run("linnet", "explain", tiny / "lib.linnet").stdout
+
+
+@pytest.mark.parametrize("words", [[], ["--entry", "half"]])
+def test_a_source_without_entries(run: Run, tmp_path: Path, words: list[str]) -> None:
+    file = tmp_path / "half.linnet"
+    file.write_text("module half\n\npub fn half(x: f32) -> f32 {\n    return x / 2.0\n}\n")
+    done = run("linnet", "explain", file, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{file} has no entry to explain: declare what a backend may run as `pub entry`." in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

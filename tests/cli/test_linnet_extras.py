@@ -17,7 +17,7 @@ def test_lsp_says_what_it_needs() -> None:
     for module in ("pygls", "lsprotocol"):
         done = without(module, "lsp")
         assert (done.returncode, done.stdout) == (3, "")
-        assert "pip install 'linnet-nest[lsp]'" in done.stderr
+        assert "pip install '.[lsp]' in a checkout of Nest" in done.stderr
         assert "Traceback" not in done.stderr
 
 

@@ -61,6 +61,11 @@ def no_gguf(folder: Path) -> list[str]:
     return ["model.gguf"]
 
 
+def safetensors(folder: Path) -> list[str]:
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    return ["model.safetensors"]
+
+
 def gemma(folder: Path) -> list[str]:
     (folder / "gemma").mkdir()
     (folder / "gemma" / "config.json").write_text(json.dumps({"model_type": "gemma3"}))
@@ -85,6 +90,11 @@ def no_config(folder: Path) -> list[str]:
     [
         (truncated, 1, "model.gguf is truncated: it ends at byte 32, inside its header. Download it again."),
         (no_gguf, 1, "model.gguf is not a GGUF file: it does not begin with the letters GGUF. Name a .gguf file"),
+        (
+            safetensors,
+            1,
+            "model.safetensors is neither a GGUF file nor a folder that transformers can load. Name a .gguf",
+        ),
         (gemma, 1, "names the model_type 'gemma3'. Known are gpt2, llama, mistral, qwen2, qwen3"),
         (damaged, 1, "model.safetensors declares a header of"),
         (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from linnet.registry.endpoint import named_endpoint
-from linnet.registry.errors import HubError, PackageError, Problem, bare, listed, shown
+from linnet.registry.errors import PATH_CHARACTERS, HubError, PackageError, Problem, bare, listed, shown
 
 
 class DatasetError(PackageError):
@@ -55,18 +55,20 @@ DATASETS: Mapping[str, Dataset] = {
 
 def read_text(file: Path) -> DatasetText:
     """The text of a UTF-8 file. Raises DatasetError where it is none, or empty."""
-    where = bare(str(file))
+    # What the user named is shown whole.
+    quoted = shown(str(file), PATH_CHARACTERS)
+    where = quoted[1:-1]
     try:
         text = file.read_bytes().decode()
     except UnicodeDecodeError as error:
-        message = f"The text {shown(str(file))} is not UTF-8: its byte {error.start} cannot be read."
+        message = f"The text {quoted} is not UTF-8: its byte {error.start} cannot be read."
         raise _problem("unreadable", where, message, "Convert it to UTF-8.") from None
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
-        message = f"The text {shown(str(file))} cannot be read: {reason}."
+        message = f"The text {quoted} cannot be read: {reason}."
         raise _problem("unreadable", where, message, "Correct --text.") from None
     if not text.strip():
-        message = f"The text {shown(str(file))} is empty."
+        message = f"The text {quoted} is empty."
         raise _problem("empty", where, message, "Name a file with text in it (--text).")
     return DatasetText(text, {"file": file.name})
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 SHOWN_CHARACTERS = 80
+# Room for a path that the user gave.
+PATH_CHARACTERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,9 @@ class HubError(RegistryError):
         return tuple(problem.kind.removeprefix("hub.") for problem in self.problems)
 
 
-def shown(text: str) -> str:
+def shown(text: str, characters: int = SHOWN_CHARACTERS) -> str:
     """Text from a package as a message may show it: quoted, on one line, control characters escaped, cut where long."""
-    cut = text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
+    cut = text if len(text) <= characters else text[: characters - 1] + "…"
     if cut.isprintable():
         return f'"{cut}"'
     escaped = "".join(ch if ch.isprintable() else ch.encode("unicode_escape", "surrogatepass").decode() for ch in cut)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from linnet.language.check.modules import LoadedModule
+from linnet.language.check.order import mentioned_names
 from linnet.language.check.prover import Facts
 from linnet.language.diagnostics import Note
 from linnet.language.program.checked import (
@@ -149,6 +150,8 @@ class Context:
     poisoned: set[int] = field(default_factory=set)
     read: set[int] = field(default_factory=set)
     spans: dict[int, Span] = field(default_factory=dict)
+    # Locals that a `let` bound to a dimension: where that is written.
+    dimensions: dict[int, Span] = field(default_factory=dict)
     loops: int = 0
     # In a signature, whose types may repeat one fault: the messages given, each of which is given once.
     said: set[str] | None = None
@@ -239,14 +242,26 @@ class Context:
         """The item or module that `name` means at module level; None where there is none. Raises CheckFailedError."""
         return self.checker.find_item(self.scope, name, span)
 
-    def unknown(self, name: str, span: Span, what: str = "name") -> NoReturn:
+    def refuse_hidden(self, name: str, span: Span) -> None:
+        """Fail where `name` is an index, but of the index notation that the call here stands in (E3104)."""
         if any(indices and name in indices for indices in self.hidden):
             self.fail(
                 "E3104",
                 f"index `{name}` cannot be used inside this call",
                 span,
-                help="bind the call's result with `let` first, then index it",
+                help="a call takes whole tensors: bind its argument with `let` first, then its result, and index that",
             )
+
+    def bound_dimension(self, node: tree.Expr) -> tuple[str, str] | None:
+        """The name of a local in `node` that a `let` bound to a dimension, and that dimension as it is written."""
+        for name in mentioned_names(node):
+            var = self.find_local(name)
+            if var is not None and id(var) in self.dimensions:
+                return name, " ".join(self.dimensions[id(var)].text.split())
+        return None
+
+    def unknown(self, name: str, span: Span, what: str = "name") -> NoReturn:
+        self.refuse_hidden(name, span)
         hint = None
         if name in DTYPES and what == "function":
             hint = f"to convert a value write `cast<{name}>(..)`"

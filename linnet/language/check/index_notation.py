@@ -174,6 +174,7 @@ def _index(ctx: Context, name: tree.Name, pack: bool) -> IndexVar:
     assert ctx.indices is not None
     var = ctx.indices.get(name.text)
     if var is None:
+        ctx.refuse_hidden(name.text, name.span)
         ctx.fail(
             "E3101",
             f"`{name.text}` is not an index here",

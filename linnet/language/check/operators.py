@@ -100,8 +100,9 @@ def broadcast(ctx: Context, a: Shape, b: Shape, span: Span) -> Shape:
     return tuple(reversed(result))
 
 
-def agree(ctx: Context, left: Typed, right: Typed, what: str, span: Span) -> tuple[Typed, Typed]:
-    """Both operands in one dtype: literals take the other's; two literals stay literals."""
+def agree(ctx: Context, nodes: tuple[tree.Expr, tree.Expr], what: str, span: Span) -> tuple[Typed, Typed]:
+    """Both operands, checked and in one dtype: literals take the other's; two literals stay literals."""
+    left, right = ctx.expr(nodes[0]), ctx.expr(nodes[1])
     a, b = tensor(ctx, left, what), tensor(ctx, right, what)
     if is_flex(a) and is_flex(b):
         return left, right
@@ -115,9 +116,26 @@ def agree(ctx: Context, left: Typed, right: Typed, what: str, span: Span) -> tup
             f"{what} needs one dtype, found `{a.dtype}` and `{b.dtype}`",
             span,
             [f" left: {describe(a)}", f"right: {describe(b)}"],
-            f"convert one: `cast<{a.dtype}>(..)`",
+            _conversion(ctx, nodes, a, b),
         )
     return left, right
+
+
+def _conversion(ctx: Context, nodes: tuple[tree.Expr, tree.Expr], a: TensorType, b: TensorType) -> str:
+    """What to convert where two dtypes meet: a dimension that a `let` made a value, else a scalar, else the right."""
+    for node, other in zip(nodes, (b, a), strict=True):
+        is_iota = isinstance(node, tree.CallExpr) and node.callee.span.text == "iota" and node.generics is None
+        if is_iota and is_numeric(other.dtype):
+            return f"count in that dtype: `iota<{other.dtype}>(..)`"
+    from_dimension = [isinstance(node, tree.NameExpr) and ctx.bound_dimension(node) is not None for node in nodes]
+    first = from_dimension == [True, False] or (from_dimension[0] == from_dimension[1] and not a.shape and b.shape)
+    node, wanted = (nodes[0], b.dtype) if first else (nodes[1], a.dtype)
+    text = node.span.text if len(node.span.text) <= 40 and "\n" not in node.span.text else ".."
+    cast = f"`cast<{wanted}>({text})`"
+    bound = ctx.bound_dimension(node) if isinstance(node, tree.NameExpr) else None
+    if bound is not None and is_integer(wanted):
+        return f"give it that dtype where it is bound, `let {text}: {wanted} = {bound[1]}`, or convert it: {cast}"
+    return f"convert one: {cast}"
 
 
 def binary(ctx: Context, node: tree.BinaryExpr) -> Typed:
@@ -125,7 +143,7 @@ def binary(ctx: Context, node: tree.BinaryExpr) -> Typed:
     if node.op in LOGICAL:
         return _logical(ctx, node)
     what = f"`{node.op}`"
-    left, right = agree(ctx, ctx.expr(node.left), ctx.expr(node.right), what, node.span)
+    left, right = agree(ctx, (node.left, node.right), what, node.span)
     a, b = tensor(ctx, left, what), tensor(ctx, right, what)
     if node.op in COMPARISON:
         return _comparison(ctx, node, left, right)

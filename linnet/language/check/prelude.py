@@ -117,7 +117,7 @@ def _cast(ctx: Context, node: tree.CallExpr) -> Typed:
 
 def _min_max(ctx: Context, name: str, node: tree.CallExpr) -> Typed:
     a, b = _positional(ctx, name, node, "a", "b")
-    left, right = agree(ctx, ctx.expr(a), ctx.expr(b), f"`{name}`", node.span)
+    left, right = agree(ctx, (a, b), f"`{name}`", node.span)
     if isinstance(left, DimValue) and isinstance(right, DimValue) and left.type == right.type == INT_FLEX:
         combine = Dim.minimum if name == "min" else Dim.maximum
         truncated = left.truncated or right.truncated
@@ -134,7 +134,7 @@ def _min_max(ctx: Context, name: str, node: tree.CallExpr) -> Typed:
 
 def _shift(ctx: Context, name: str, node: tree.CallExpr) -> Typed:
     a, b = _positional(ctx, name, node, "x", "n")
-    left, right = agree(ctx, ctx.expr(a), ctx.expr(b), f"`{name}`", node.span)
+    left, right = agree(ctx, (a, b), f"`{name}`", node.span)
     left, right = settle_default(ctx, left), settle_default(ctx, right)
     x, y = tensor(ctx, left, f"`{name}`"), tensor(ctx, right, f"`{name}`")
     if not is_integer(x.dtype):
@@ -148,7 +148,7 @@ def _select(ctx: Context, node: tree.CallExpr) -> Typed:
     c = tensor(ctx, condition, "`select`")
     if c.dtype != "bool":
         ctx.fail("E2103", f"`select` chooses by a bool tensor, found {describe(c)}", cond.span)
-    left, right = agree(ctx, ctx.expr(a), ctx.expr(b), "`select`", node.span)
+    left, right = agree(ctx, (a, b), "`select`", node.span)
     if FLOAT_FLEX in (left.type, right.type):
         left, right = operators.as_float_literal(ctx, left), operators.as_float_literal(ctx, right)
     left, right = settle_default(ctx, left), settle_default(ctx, right)
@@ -240,7 +240,13 @@ def _axis(ctx: Context, name: str, node: tree.CallExpr, of: Shape) -> int:
     """The `axis = k` argument: a position counted from the side where no pack stands before it (E2210)."""
     given = [named for named in node.named if named.name.text == "axis"]
     if len(given) != 1 or len(node.named) != 1:
-        ctx.fail("E2102", f"`{name}` takes `axis = k`", node.named[0].span if node.named else node.span)
+        last = (
+            node.args[-1].span.text
+            if node.args and isinstance(node.args[-1], (tree.IntLiteral, tree.UnaryExpr))
+            else "k"
+        )
+        where = node.named[0].span if node.named else node.span
+        ctx.fail("E2102", f"`{name}` takes `axis = k`", where, help=f"name the axis: `{name}(.., axis = {last})`")
     axis = _constant(ctx, given[0].value, "an axis number")
     position = axis if axis >= 0 else len(of) + axis
     reach = of[: axis + 1] if axis >= 0 else of[axis:]
@@ -296,7 +302,8 @@ def _without(type: TensorType, axis: int) -> TensorType:
 
 def _cumsum(ctx: Context, node: tree.CallExpr) -> Typed:
     if len(node.args) != 1:
-        ctx.fail("E2102", "`cumsum` takes one tensor and `axis = k`", node.span)
+        help = "write `cumsum(x, axis = k)`"
+        ctx.fail("E2102", "`cumsum` takes one tensor and `axis = k`", node.span, help=help)
     value = ctx.expr(node.args[0])
     type = tensor(ctx, value, "`cumsum`")
     if not is_numeric(type.dtype) or is_flex(type):

@@ -37,7 +37,17 @@ def index(ctx: Context, node: tree.IndexExpr) -> Typed:
 def _element(ctx: Context, node: tree.IndexExpr, value: Typed, array: BlockArrayType) -> Typed:
     if len(node.positions) != 1 or isinstance(node.positions[0], (tree.SliceItem, tree.EllipsisItem, tree.PackAxis)):
         ctx.fail("E2204", "a block array takes one position", node.span)
-    position = dimension(ctx, node.positions[0])
+    written = node.positions[0]
+    var = ctx.find_local(written.name) if isinstance(written, tree.NameExpr) else None
+    if var is not None and id(var) not in ctx.poisoned and id(var) not in ctx.dimensions:
+        array_text = node.object.span.text
+        ctx.fail(
+            "E2123",
+            f"`{var.name}` is a value, and cannot pick a block of an array",
+            written.span,
+            help=f"walk over the blocks: `static for layer in {array_text} {{ .. }}`",
+        )
+    position = dimension(ctx, written)
     in_bounds(ctx, position, array.count, node.positions[0].span)
     return SubElement(array.inner, node.span, value, position)
 

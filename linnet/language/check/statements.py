@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from linnet.language.check import index_notation
 from linnet.language.check.context import CheckFailedError, Context
 from linnet.language.check.dims import Clause, Dim
-from linnet.language.check.literals import coerce, is_flex, settle_default
+from linnet.language.check.literals import INT_FLEX, coerce, is_flex, settle_default
 from linnet.language.check.operators import SCALAR_BOOL
 from linnet.language.check.substitute import same_type
 from linnet.language.check.type_nodes import describe, dimension, prove, resolve_type
 from linnet.language.diagnostics import Note
 from linnet.language.program.checked import (
     AssignState,
+    DimValue,
     For,
     Let,
     LetTuple,
@@ -110,6 +111,7 @@ def _statement(ctx: Context, node: tree.Stmt, result: Type) -> Statement | None:
 def _let(ctx: Context, node: tree.LetStmt) -> Statement:
     expected = resolve_type(ctx, node.type) if node.type is not None else None
     value = ctx.expr(node.value, expected)
+    is_dimension = expected is None and isinstance(value, DimValue) and value.type == INT_FLEX
     value = coerce(ctx, value, expected) if expected is not None else settle_default(ctx, value)
     if not node.is_tuple:
         if isinstance(value.type, BlockArrayType):
@@ -118,6 +120,8 @@ def _let(ctx: Context, node: tree.LetStmt) -> Statement:
             ctx.fail("E2101", "a block cannot be a `var`", node.value.span)
         var = LocalVar(node.names[0].text, value.type, node.mutable)
         ctx.declare_local(node.names[0], var)
+        if is_dimension and not node.mutable:
+            ctx.dimensions[id(var)] = node.value.span
         return Let(var, value)
     if not isinstance(value.type, TupleType) or len(value.type.items) != len(node.names):
         ctx.fail("E2101", f"expected a tuple of {len(node.names)}, found {describe(value.type)}", node.value.span)

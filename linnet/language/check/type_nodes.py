@@ -47,7 +47,7 @@ def dimension(ctx: Context, node: tree.Expr, nonnegative: bool = True) -> Dim:
             "E2123",
             f"expected a compile-time integer, found {describe(value.type)}",
             node.span,
-            help="use literals, `Dim` generics, integer constants and + - * / % min max",
+            help=_instead_of_value(ctx, node),
         )
     if nonnegative:
         goal = Clause(">=", value.dim, Dim.of(0))
@@ -61,6 +61,14 @@ def dimension(ctx: Context, node: tree.Expr, nonnegative: bool = True) -> Dim:
             help="sizes are written out, none is worked out from `-1`" if node.span.text == "-1" else None,
         )
     return value.dim
+
+
+def _instead_of_value(ctx: Context, node: tree.Expr) -> str:
+    bound = ctx.bound_dimension(node)
+    if bound is not None:
+        name, written = bound
+        return f"a `let` is a value and never a dimension: write `{written}` in place of `{name}`"
+    return "use literals, `Dim` generics, integer constants and + - * / % min max"
 
 
 def where_help(ctx: Context, goal: Clause) -> str | None:

@@ -142,7 +142,7 @@ def load(
         tensors = _shapes(bound, bindings, shrunk=bool(generics))
     else:
         files = fetch_weights(package.folder, card, _given_path(weights), offline=offline)
-        tensors = _weight_source(_matched(card, files, stored, bindings, shrunk=bool(generics)), files)
+        tensors = _weight_source(_matched(card, files, stored, bindings, generics or {}), files)
     model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
     model.tokenizer_source = partial(open_tokenizer, package.folder, card, _given_path(weights), offline)
     return model
@@ -440,17 +440,20 @@ def _shapes(bound: BoundProgram, bindings: Bindings, *, shrunk: bool) -> dict[st
     return {e.path: torch.empty(e.shape, device="meta") for e in bound.manifest.entries if e.path in named}
 
 
-def _matched(card: Card, files: Mapping[str, Path], stored: BoundProgram, bindings: Bindings, *, shrunk: bool) -> Match:
+def _matched(
+    card: Card, files: Mapping[str, Path], stored: BoundProgram, bindings: Bindings, generics: Generics
+) -> Match:
     """The tensor of each parameter. Raises RegistryError where headers and manifest do not agree."""
     from linnet.registry.errors import RegistryError
     from linnet.registry.headers import join_headers, read_headers
-    from linnet.registry.match import match_weights
+    from linnet.registry.match import match_weights, under_other_generics
 
     table = join_headers(read_headers(files))
-    resolved = bindings.resolve(stored.manifest, shrunk=shrunk)
+    resolved = bindings.resolve(stored.manifest, shrunk=bool(generics))
     match = match_weights(stored.manifest, resolved, table, card.weights.unused)
+    other = [name for name, value in generics.items() if card.generics.get(name) != value]
     if match.problems:
-        raise RegistryError(match.problems)
+        raise RegistryError(under_other_generics(match.problems, other) if other else match.problems)
     return match
 
 

@@ -73,8 +73,11 @@ def command(
     Example: nest run qwen3-8b-fp8 "What is the capital of France?"
     """
     from linnet import nest
-    from linnet.runner.generate import prompt_ids
+    from linnet.runner.generate import decoder_vocabulary, prompt_ids
 
+    # Shapes tell whether the model generates at all, before a tokenizer is looked for or weights are fetched.
+    shapes = {name: load[name] for name in ("dtype", "generics", "offline")}
+    decoder_vocabulary(nest.load(package, device="meta", **shapes))
     text = _stdin() if prompt == "-" else prompt
     tokenizer = nest.tokenizer(package, weights=load["weights"], offline=load["offline"])
     ids = prompt_ids(tokenizer, _prompt(tokenizer, text, chat, system))
@@ -123,9 +126,8 @@ def _fit_cache(model: Model, prompt: int, new: int | None, given: dict[str, int 
     """Give the caches the rows and positions that this text needs, unless they were asked for."""
     from linnet.language.program.binding import BindError
     from linnet.runner.errors import WeightsError
-    from linnet.runner.generate import decoder_vocabulary, new_tokens
+    from linnet.runner.generate import new_tokens
 
-    decoder_vocabulary(model)
     positions = int(model.generics["MaxSeq"])
     needed = prompt + new_tokens(prompt, new, positions)
     wanted = {"Batch": 1, "MaxSeq": min(positions, -(-needed // _POSITIONS) * _POSITIONS)}

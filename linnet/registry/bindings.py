@@ -17,6 +17,7 @@ from linnet.registry.strict_json import BadJsonError, JsonObject, parse_json
 BINDINGS_BYTES = 16 << 20
 MOST_SUGGESTIONS = 10
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ARITHMETIC = re.compile(r"\{[^{}]*[\w\s][-+*/%][^{}]*\}")
 _POSITION = re.compile(r"[0-9]+")
 
 
@@ -114,6 +115,16 @@ def parse_bindings(data: bytes, file: str = "bindings.json") -> Bindings:
         if not isinstance(tensor, str) or not tensor:
             message = f"{file} binds {shown(key)} to something that is not a tensor's name."
             problems.append(fail("value", where, message, help))
+            continue
+        if arithmetic := _ARITHMETIC.search(key) or _ARITHMETIC.search(tensor):
+            problems.append(
+                fail(
+                    "placeholder",
+                    where,
+                    f"{file} computes with a position, {arithmetic[0]}, but bindings have no arithmetic.",
+                    "Write one line for each position whose tensor has another number.",
+                )
+            )
             continue
         if stray := [part for part in key.split(".") if set(part) & set("{}") and not _PLACEHOLDER.fullmatch(part)]:
             problems.append(

@@ -74,7 +74,7 @@ def find_package(name_or_dir: str | os.PathLike[str], *, offline: bool | None = 
         _refuse_other_folders(path)
         return Located(path)
     if is_file:
-        raise _unknown(text, f"{shown(text)} is a file.", f"Name the folder of a package: {bare(str(path.parent))}.")
+        raise _unknown(text, f"{shown(text)} is a file.", f"Name the folder of a package: {bare(_enclosing(path))}.")
     named = isinstance(name_or_dir, str) and not _is_path(text)
     if named and _HUB_NAME.fullmatch(text) and not path.parent.is_dir():
         return _from_hub(text, offline)
@@ -82,6 +82,15 @@ def find_package(name_or_dir: str | os.PathLike[str], *, offline: bool | None = 
         return Located(BUNDLED / text)
     message = f"There is no folder {shown(text)}" + (", and no package of that name." if "/" not in text else ".")
     raise _unknown(text, message, _suggestion(path, text))
+
+
+def _enclosing(file: Path) -> str:
+    """The package that a file lies in, as near to how the file was named as it goes; its folder where there is none."""
+    for parents in (file.parents, file.absolute().parents):
+        for folder in parents:
+            if (folder / CARD_NAME).is_file():
+                return str(folder)
+    return str(file.parent)
 
 
 def _refuse_other_folders(folder: Path) -> None:

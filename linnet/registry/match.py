@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from linnet.language.program.manifest import Manifest, ManifestEntry
@@ -61,6 +61,15 @@ def match_weights(
         problems.append(_missing(entry, name, table, loose if index < MOST_SUGGESTIONS else ()))
     left = tuple(name for name in loose if not any(fnmatchcase(name, pattern) for pattern in patterns))
     return Match(tensors, frozenset(present), tuple(problems), left)
+
+
+def under_other_generics(problems: Iterable[Problem], given: Iterable[str]) -> tuple[Problem, ...]:
+    """Problems of a match whose manifest has other generics than the card's: `given` are the names of those."""
+    cause = f"The value given for {', '.join(given)} is not the card's"
+    fit = f"{cause}: leave it out, or name weights that fit it."
+    dtype = f"{cause}: to convert weights as they load, give dtype= (--dtype) in its place."
+    helps = {"weights.dtype": dtype, "weights.missing-tensor": fit, "weights.shape": fit}
+    return tuple(replace(problem, help=helps.get(problem.kind, problem.help)) for problem in problems)
 
 
 def _mismatch(entry: ManifestEntry, info: TensorInfo) -> Problem | None:

@@ -91,6 +91,14 @@ def test_load_with_other_generics_checks_the_weights_against_them(tiny: Path) ->
         nest.load(tiny, generics={"Depth": 9})
 
 
+def test_weights_that_do_not_fit_other_generics_say_so(tiny: Path) -> None:
+    with pytest.raises(RegistryError, match=r"given for Hidden is not the card's: leave it out, or name weights"):
+        nest.load(tiny, generics={"Hidden": 9})
+    with pytest.raises(RegistryError, match=r"to convert weights as they load, give dtype= \(--dtype\) in its place"):
+        nest.load(tiny, generics={"T": "f64"})
+    assert nest.load(tiny, dtype="f64", device="cpu")(torch.ones(2, 3, dtype=torch.float64)).dtype == torch.float64
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

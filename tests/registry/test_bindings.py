@@ -136,7 +136,18 @@ def test_what_is_not_an_object(text: str, message: str) -> None:
 
 def test_all_unfit_entries_are_told_together() -> None:
     with pytest.raises(BindingsError) as caught:
-        parse({"a": 1, "b": {"c": "d"}, "c": "", "d.x{i}": "{i}", "e.{i}": "x", "f": "x.{k}", "{g-h}": "x"})
+        parse(
+            {
+                "a": 1,
+                "b": {"c": "d"},
+                "c": "",
+                "d.x{i}": "{i}",
+                "e.{i}": "x",
+                "f": "x.{k}",
+                "{g-h}": "x",
+                "i.{i}": "x.{i + 1}",
+            }
+        )
     assert problems(caught) == [
         'a: bindings.json binds "a" to something that is not a tensor\'s name. Write one flat object: { '
         '"path": "tensor '
@@ -155,8 +166,10 @@ def test_all_unfit_entries_are_told_together() -> None:
         'f: bindings.json binds "f" to "x.{k}", but "k" is in only one of the two. Write the same '
         "placeholders in the path "
         "and in the tensor's name.",
-        '{g-h}: bindings.json has the key "{g-h}", where "{g-h}" is not an array position. A placeholder such as {i} '
-        "stands alone between dots.",
+        "{g-h}: bindings.json computes with a position, {g-h}, but bindings have no arithmetic. "
+        "Write one line for each position whose tensor has another number.",
+        "i.{i}: bindings.json computes with a position, {i + 1}, but bindings have no arithmetic. "
+        "Write one line for each position whose tensor has another number.",
     ]
 
 

@@ -76,6 +76,12 @@ def test_a_folder_of_packages_and_a_file_are_no_package(tmp_path: Path, monkeypa
     assert refusal("empty") == "empty holds no nest.toml, so it is no package. Name a folder that holds a nest.toml."
     said = '"nests/one/nest.toml" is a file. Name the folder of a package: nests/one.'
     assert refusal("nests/one/nest.toml").endswith(said)
+    (tmp_path / "nests" / "one" / "src").mkdir()
+    (tmp_path / "nests" / "one" / "src" / "lib.linnet").write_text("module one\n")
+    assert refusal("nests/one/src/lib.linnet").endswith("is a file. Name the folder of a package: nests/one.")
+    monkeypatch.chdir(tmp_path / "nests" / "one" / "src")
+    assert refusal("lib.linnet").endswith(f"Name the folder of a package: {tmp_path / 'nests' / 'one'}.")
+    assert refusal("../../../empty").startswith("../../../empty holds no nest.toml")
 
 
 def test_only_text_and_paths_name_packages() -> None:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain
+from operator import is_
 from threading import RLock
 from typing import Any
 
@@ -146,7 +148,7 @@ class Model(TextGeneration, BlockModule):
         instances = Instances()
         root = Instance(bound.block, instances.environment(bound.block, dict(bound.generics)), "")
         _fill(self, root, instances, self._weights)
-        self._watched: list[tuple[dict[str, Any], str, Any]] | None = _watched(self)
+        self._watched: _Watch | None = _Watch(self)
         self._lock = RLock()
 
     # What the model is
@@ -215,7 +217,7 @@ class Model(TextGeneration, BlockModule):
             instances = Instances()
             root = Instance(bound.block, instances.environment(bound.block, dict(bound.generics)), "")
             _fill(self, root, instances, weights)
-            self._watched = _watched(self)
+            self._watched = _Watch(self)
             self._settle(self._device)
 
     def explain_nonfinite(self, name: str, inputs: Sequence[Any]) -> str:
@@ -360,7 +362,7 @@ class Model(TextGeneration, BlockModule):
 
     def _current(self) -> dict[str, Tensor]:
         """The weights by path, as they now are. Raises WeightsError where what replaced one does not fit."""
-        if self._watched is not None and all(table.get(name) is value for table, name, value in self._watched):
+        if self._watched is not None and self._watched.unchanged():
             return self._weights
         found = _parameters_below(self)
         weights = {entry.path: found[entry.path] for entry in self._bound.manifest.entries if entry.path in found}
@@ -372,7 +374,7 @@ class Model(TextGeneration, BlockModule):
         self._weights = weights
         self._present = self._optional(weights)
         self._settle(next(iter(places), self._device))
-        self._watched = _watched(self)
+        self._watched = _Watch(self)
         return weights
 
     def _optional(self, weights: Mapping[str, Tensor]) -> frozenset[str]:
@@ -454,11 +456,17 @@ def _parameters_below(module: nn.Module) -> dict[str, Tensor]:
     return dict(module.named_parameters(remove_duplicate=False))
 
 
-def _watched(root: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
-    """Each table of parameters and of children, a name in it, and what is there: looking them all up again takes a
-    sixth of the time of a walk."""
-    tables = [table for module in root.modules() for table in (module._parameters, module._modules)]
-    return [(table, name, value) for table in tables for name, value in table.items()]
+class _Watch:
+    """Notices when a parameter or a block of the tree is replaced, taken away or added: far faster than a walk."""
+
+    def __init__(self, root: nn.Module) -> None:
+        tables = [table for module in root.modules() for table in (module._parameters, module._modules)]
+        self._tables: list[dict[str, Any]] = [table for table in tables if table]
+        self._values = tuple(value for table in self._tables for value in table.values())
+
+    def unchanged(self) -> bool:
+        found = chain.from_iterable(map(dict.values, self._tables))
+        return all(map(is_, found, self._values)) and sum(map(len, self._tables)) == len(self._values)
 
 
 def _arrange(tree: ResultTree, results: Sequence[Tensor]) -> Any:

@@ -86,10 +86,12 @@ def find_package(name_or_dir: str | os.PathLike[str], *, offline: bool | None = 
 
 def _enclosing(file: Path) -> str:
     """The package that a file lies in, as near to how the file was named as it goes; its folder where there is none."""
-    for parents in (file.parents, file.absolute().parents):
-        for folder in parents:
-            if (folder / CARD_NAME).is_file():
-                return str(folder)
+    for folder in file.parents:
+        if (folder / CARD_NAME).is_file():
+            return str(folder)
+    for folder in file.absolute().parents:
+        if (folder / CARD_NAME).is_file():
+            return os.path.relpath(folder)
     return str(file.parent)
 
 

@@ -80,7 +80,7 @@ def test_a_folder_of_packages_and_a_file_are_no_package(tmp_path: Path, monkeypa
     (tmp_path / "nests" / "one" / "src" / "lib.linnet").write_text("module one\n")
     assert refusal("nests/one/src/lib.linnet").endswith("is a file. Name the folder of a package: nests/one.")
     monkeypatch.chdir(tmp_path / "nests" / "one" / "src")
-    assert refusal("lib.linnet").endswith(f"Name the folder of a package: {tmp_path / 'nests' / 'one'}.")
+    assert refusal("lib.linnet").endswith("Name the folder of a package: ...")
     assert refusal("../../../empty").startswith("../../../empty holds no nest.toml")
 
 

@@ -13,7 +13,7 @@ from linnet.cli.model_options import model_options
 from linnet.cli.output import progress, table
 
 if TYPE_CHECKING:
-    from linnet.registry.bench import BenchReport, Figure, Measured
+    from linnet.registry.bench import BenchReport
 
 COMPILE = {"off": False, "on": True, "inductor": "inductor", "reduce-overhead": "reduce-overhead"}
 FP8 = ("stream", "decoded")
@@ -97,67 +97,15 @@ def command(
 
 def report_lines(report: BenchReport) -> list[str]:
     """A report as a person reads it: a column for each package, medians with their spread, then what was measured."""
+    from linnet.registry.bench_text import cell, columns, conditions, weights_note
+
     subjects = [item for item in (report.package, report.baseline) if item is not None]
-    heads = [f"{item.name}{'' if item.weights.pinned else ' *'}" for item in subjects]
-    rows = [("", *heads, *(("ratio",) if len(subjects) > 1 else ()))]
-    for label, figure, show in _ROWS:
-        cells = [show(getattr(item.results, figure)) for item in subjects]
-        rows.append((label, *cells, *_ratio(report, figure)))
-    if report.package.perplexity is not None:
-        rows.append(("perplexity", *map(_perplexity, subjects), *_ratio(report, "perplexity")))
-    protocol, environment = report.protocol, report.environment
-    lines = [line.rstrip() for line in table(rows)]
-    lines[0] = click.style(lines[0], bold=True)
-    lines.append("")
-    lines.append(
-        f"{protocol.prompt} tokens then {protocol.new}, {protocol.numerics}, {protocol.runs} processes each; medians, "
-        "and lowest to highest"
-    )
-    lines.append(
-        f"{environment.device_name} ({environment.device}), {environment.threads} threads, torch {environment.torch}, "
-        f"{environment.system}"
-    )
-    lines += [
-        f"* with the weights {item.weights.given or 'beside the card'}, not known to be the card's"
-        for item in subjects
-        if not item.weights.pinned
-    ]
-    return lines
-
-
-def _ratio(report: BenchReport, figure: str) -> tuple[str, ...]:
-    if report.baseline is None:
-        return ()
-    ratio = report.ratio(figure)
-    return (f"{ratio:.2f}" if ratio is not None else "",)
-
-
-def _perplexity(item: Measured) -> str:
-    found = item.perplexity
-    if found is None:
-        return ""
-    return f"{found.perplexity:.3f}" + (f" +- {found.standard_error:.3f}" if found.standard_error is not None else "")
-
-
-def _seconds(figure: Figure) -> str:
-    scale, unit = (1, "s") if figure.median >= 1 else (1e3, "ms")
-    return f"{figure.median * scale:.3g} {unit} ({figure.low * scale:.3g} to {figure.high * scale:.3g})"
-
-
-def _rate(figure: Figure) -> str:
-    return f"{figure.median:.1f} tokens/s ({figure.low:.1f} to {figure.high:.1f})"
-
-
-def _memory(figure: Figure | None) -> str:
-    if figure is None:
-        return "not known here"
-    return f"{figure.median / 2**30:.3f} GiB ({figure.low / 2**30:.3f} to {figure.high / 2**30:.3f})"
-
-
-_ROWS = (
-    ("load", "load_seconds", _seconds),
-    ("load and first token", "load_and_first_token_seconds", _seconds),
-    ("time to first token", "time_to_first_token_seconds", _seconds),
-    ("decoding", "decode_tokens_per_second", _rate),
-    ("peak memory", "peak_memory_bytes", _memory),
-)
+    rows = [("", *(item.name for item in subjects), *(("ratio",) if len(subjects) > 1 else ()))]
+    for key, label in columns(report).items():
+        cells = [cell(item, key) for item in subjects]
+        ratio = report.ratio(key)
+        shown = [f"{found.value} ({found.spread})" if found.spread else found.value for found in cells]
+        rows.append((label.lower(), *shown, *((f"{ratio:.2f}",) if ratio is not None else ("",) * (len(subjects) - 1))))
+    head, *lines = table(rows)
+    notes = [f"{item.name}: {weights_note(item)}" for item in subjects if weights_note(item)]
+    return [click.style(head, bold=True), *lines, "", *notes, *conditions(report)]

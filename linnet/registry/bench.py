@@ -134,6 +134,13 @@ class Measured:
     results: Results
     perplexity: Score | None = None
 
+    def value(self, key: str) -> float | None:
+        """The median of a field of `Results`, or the perplexity; None where it was not measured."""
+        if key == "perplexity":
+            return self.perplexity.perplexity if self.perplexity else None
+        found: Figure | None = getattr(self.results, key)
+        return found.median if found is not None else None
+
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
@@ -174,10 +181,9 @@ class BenchReport:
     package: Measured
     baseline: Measured | None
 
-    def ratio(self, figure: str) -> float | None:
-        """The package's median over the baseline's, of a field of `Results` or of `perplexity`; None without both."""
-        pair = [_value(self.package, figure), _value(self.baseline, figure) if self.baseline else None]
-        own, base = pair
+    def ratio(self, key: str) -> float | None:
+        """The package's value over the baseline's, of a field of `Results` or of `perplexity`; None without both."""
+        own, base = self.package.value(key), self.baseline.value(key) if self.baseline else None
         return own / base if own is not None and base else None
 
     def to_json(self) -> str:
@@ -221,13 +227,6 @@ def package_digest(package: Path, weights: Iterable[str]) -> str:
     if not (package / CARD_NAME).is_file():
         raise PackageError([Problem("package.folder", str(package), f"{package} holds no {CARD_NAME}.", "Add it.")])
     return sources_digest(package_files(package, skip=frozenset(weights)))
-
-
-def _value(measured: Measured, figure: str) -> float | None:
-    if figure == "perplexity":
-        return measured.perplexity.perplexity if measured.perplexity else None
-    found: Figure | None = getattr(measured.results, figure)
-    return found.median if found is not None else None
 
 
 # Reading

@@ -99,14 +99,14 @@ def number(value: Any) -> float:
         finite = False
     if not finite or value < 0:
         raise WrongValueError("a number of at least 0")
-    return float(value)
+    return value  # type: ignore[no-any-return]
 
 
 def quantity(value: Any) -> float:
     """A finite number above 0."""
-    if number(value) == 0:
+    if (found := number(value)) == 0:
         raise WrongValueError("a number above 0")
-    return float(value)
+    return found
 
 
 def boolean(value: Any) -> bool:

@@ -13,6 +13,7 @@ from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import Program
 from linnet.language.strict_toml import TOML_BYTES, BadTomlError, parse_toml
 from linnet.language.words import counted
+from linnet.registry.bench import BENCH_NAME, read_bench
 from linnet.registry.bindings import ResolvedBindings, read_bindings
 from linnet.registry.card import Card
 from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, bare, nearest, shown
@@ -140,7 +141,20 @@ def _check_files(run: _Check) -> None:
             errors.extend(error.problems)
     errors += _dependency_problems(folder)
     run.contained = not errors
+    errors += _bench_problems(folder, run.card)
     run.add("files", summary, dict.fromkeys(errors))
+
+
+def _bench_problems(folder: Path, card: Card | None) -> list[Problem]:
+    """What is wrong with the package's `bench.json`, where it has one."""
+    try:
+        report = read_bench(folder)
+    except RegistryError as error:
+        return list(error.problems)
+    if report is None or card is None or report.package.name == card.model.name:
+        return []
+    message = f"{BENCH_NAME} has the figures of {shown(report.package.name)}, and this is {shown(card.model.name)}."
+    return [Problem("bench.name", BENCH_NAME, message, "Remove it, or measure this package with nest bench.")]
 
 
 def _dependency_problems(folder: Path) -> list[Problem]:

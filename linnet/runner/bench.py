@@ -117,7 +117,8 @@ def describe_environment(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda if on_gpu else None,
-        "system": f"{platform.system()} {platform.release()}",
+        # The kernel's own number, without what whoever built it put behind.
+        "system": f"{platform.system()} {platform.release().split('-')[0]}".strip() or "unknown",
         "machine": platform.machine() or "unknown",
         "device": str(place),
         "device_name": torch.cuda.get_device_name(place) if on_gpu else _processor(),

@@ -15,6 +15,7 @@ from linnet.registry.locate import BUNDLED
 from linnet.registry.package import CARD_NAME, README_NAME, name_fault, read_file
 from linnet.registry.parameters import human_count
 from linnet.site_builder.parameters import Parameter, ParameterRow, fold_parameters
+from linnet.site_builder.results import ResultsView, results_view
 from linnet.site_builder.source_view import language_of
 from linnet.site_builder.text import Anchors, one_line, path_anchor
 
@@ -23,7 +24,7 @@ SHOWN_BYTES = 1 << 20
 # Files whose lines say little to a reader, or that the page shows in another form: folded.
 FOLDED_LINES = 2_000
 # The ids of the page's own sections; a file of such a name gets another anchor.
-SECTIONS = ("content", "card", "load", "facts", "parameters", "entries", "files")
+SECTIONS = ("content", "card", "load", "facts", "results", "parameters", "entries", "files")
 _LINK_LABELS = {"huggingface": "Hugging Face", "github": "GitHub", "arxiv": "arXiv", "homepage": "Homepage"}
 
 
@@ -116,6 +117,7 @@ class ModelPage:
     parameters: tuple[ParameterRow, ...]
     tensor_counts: tuple[int, int]
     entries: tuple[EntryView, ...]
+    results: ResultsView | None
     record: str
 
     @property
@@ -182,6 +184,7 @@ def model_page(source: PackageSource) -> ModelPage:
         parameters=fold_parameters(_parameters(record["parameters"])),
         tensor_counts=_tensor_counts(record["parameters"]),
         entries=_entries(record["entries"], anchors),
+        results=results_view(source.folder, record),
         record=index_text(record),
     )
 

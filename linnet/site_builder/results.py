@@ -1,0 +1,65 @@
+"""The table of results on a model's page, from the package's `bench.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from linnet.registry.bench import Measured, read_bench, sources_digest
+from linnet.registry.bench_text import Cell, cell, columns, conditions, weights_note
+from linnet.registry.package import PackageFile
+from linnet.site_builder.text import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """A package's cells; `note` says whose weights they are where those are not the card's."""
+
+    name: str
+    note: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsView:
+    """`labels` head the cells of each row; `earlier` where the package has changed since it was measured."""
+
+    labels: tuple[str, ...]
+    rows: tuple[ResultRow, ...]
+    conditions: tuple[str, ...]
+    command: str
+    earlier: bool
+
+
+def results_view(folder: Path, record: Mapping[str, Any]) -> ResultsView | None:
+    """The results of the package in `folder`; None where it has no `bench.json`. Raises RegistryError for a bad one."""
+    report = read_bench(folder)
+    if report is None:
+        return None
+    shown = columns(report)
+    rows = [
+        ResultRow(one_line(item.name), one_line(weights_note(item)), tuple(cell(item, key) for key in shown))
+        for item in (report.package, report.baseline)
+        if item is not None
+    ]
+    return ResultsView(
+        tuple(shown.values()),
+        tuple(rows),
+        tuple(map(one_line, conditions(report))),
+        one_line(report.command),
+        _has_changed(report.package, record),
+    )
+
+
+def _has_changed(measured: Measured, record: Mapping[str, Any]) -> bool:
+    """Whether what decides how the package runs is other than when it was measured, as far as the record tells."""
+    weights = record["card"]["weights"]
+    files = [PackageFile(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in record["files"]]
+    digest = sources_digest(file for file in files if file.path not in weights["files"])
+    sizes: Mapping[str, int] = record["weights"]["sizes"]
+    other = measured.weights.given is None and any(
+        sizes.get(file.path, file.size) != file.size for file in measured.weights.files
+    )
+    return digest != measured.digest or other

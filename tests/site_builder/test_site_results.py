@@ -1,0 +1,137 @@
+"""The table of results on a model's page, filled from `bench.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from linnet.registry.bench import (
+    BenchReport,
+    BenchReportError,
+    Environment,
+    Figure,
+    Measured,
+    Protocol,
+    Results,
+    Score,
+    UsedWeights,
+    WeightFile,
+    package_digest,
+)
+from linnet.site_builder.build import SiteReport
+from linnet.site_builder.collect import PackageSource, model_page
+
+Build = Callable[..., SiteReport]
+MakePackage = Callable[..., PackageSource]
+
+
+def measured(name: str, digest: str, *, given: str | None = None, pinned: bool = True) -> Measured:
+    figures: dict[str, Any] = {
+        "load_seconds": Figure((0.25, 0.5, 0.75)),
+        "load_and_first_token_seconds": Figure((1.5, 1.5, 1.5)),
+        "time_to_first_token_seconds": Figure((0.0125, 0.0225, 0.0325)),
+        "decode_tokens_per_second": Figure((230.0, 238.0, 242.0)),
+        "peak_memory_bytes": Figure((1 << 30, 1 << 30, 2 << 30)),
+    }
+    files = (WeightFile("model.safetensors", 10, "ab" * 32),)
+    weights = UsedWeights(pinned, given, None, None, files)
+    score = Score(12.71, 0.05, 2.54, 1000, 9, {})
+    return Measured(name, "1.2.0", None, None, digest, {"H": 64}, True, "stream", weights, Results(**figures), score)
+
+
+@pytest.fixture
+def benched(make_package: MakePackage) -> Callable[..., PackageSource]:
+    """The package with a `bench.json`; `change` alters the report."""
+
+    def make(change: Callable[[BenchReport], BenchReport] = lambda report: report) -> PackageSource:
+        digest = package_digest(make_package().folder, ["model.safetensors"])
+        environment = Environment(
+            "0.1.0", "3.12", "2.11", "13.0", "Linux 6.1", "x86_64", "cuda", "A <GPU>", 16, 1 << 37
+        )
+        protocol = Protocol(512, 128, 3, 0, "fast", None)
+        parts = measured("tiny-wren", digest), measured("wren", "cd" * 32)
+        report = BenchReport("nest bench tiny-wren --runs 3", "2026-01-31T12:00:00Z", protocol, environment, *parts)
+        return make_package(files={"bench.json": change(report).to_json()})
+
+    return make
+
+
+def results(site: SiteReport, name: str = "tiny-wren") -> str:
+    """The text of the page's section of results; empty where it has none."""
+    page = (site.output / "models" / name / "index.html").read_text(encoding="utf-8")
+    found = re.search(r'<section aria-labelledby="results">(.*?)</section>', page, re.DOTALL)
+    assert (found is not None) == ('<a href="#results">Results</a>' in page)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", found[1])).split()) if found else ""
+
+
+def test_the_table_is_filled(benched: Callable[..., PackageSource], build: Build) -> None:
+    shown = results(build(benched()))
+    assert shown.startswith(
+        "Results Package Perplexity Time to first token Decoding Peak memory Load Load and first token tiny-wren "
+        "12.71 ± 0.05 22.5 ms 12.5 to 32.5 238 tokens/s 230 to 242 1 GiB 1 to 2 500 ms 250 to 750 1.5 s "
+        "1.5 to 1.5 wren "
+    )
+    assert "512 tokens of prompt, 128 new; numerics fast, compiled, FP8 weights streamed" in shown
+    assert "A <GPU> (cuda), 16 threads, Linux 6.1" in shown
+    assert "linnet 0.1.0, torch 2.11, Python 3.12; 2026-01-31" in shown
+    assert shown.endswith("nest bench tiny-wren --runs 3")
+    assert "earlier state" not in shown
+    assert "weights mine" not in shown
+
+
+def test_a_package_that_was_not_measured_has_no_table(make_package: MakePackage, build: Build) -> None:
+    assert results(build(make_package())) == ""
+
+
+def test_figures_of_other_weights_are_never_the_cards(benched: Callable[..., PackageSource], build: Build) -> None:
+    def given(report: BenchReport) -> BenchReport:
+        weights = replace(report.package.weights, pinned=False, given="mine")
+        return replace(report, package=replace(report.package, weights=weights))
+
+    assert "tiny-wren with the given weights mine, not those of the card 12.71" in results(build(benched(given)))
+
+    def beside(report: BenchReport) -> BenchReport:
+        assert report.baseline is not None
+        weights = replace(report.baseline.weights, pinned=False)
+        return replace(report, baseline=replace(report.baseline, weights=weights))
+
+    shown = results(build(benched(beside)))
+    assert "tiny-wren 12.71" in shown
+    assert "wren with weights beside the card that are not known to be those it pins 12.71" in shown
+
+
+def test_a_package_that_has_changed_says_so(benched: Callable[..., PackageSource], build: Build) -> None:
+    source = benched()
+    file = source.folder / "src" / "lib.linnet"
+    file.write_text(file.read_text() + "\n")
+    changed = hashlib.sha256(file.read_bytes()).hexdigest()
+    for item in source.record["files"]:
+        if item["path"] == "src/lib.linnet":
+            item.update(size=file.stat().st_size, sha256=changed)
+    assert "Measured on an earlier state of this package." in results(build(source))
+    # The README decides nothing of how it runs.
+    source = benched()
+    assert "earlier" not in results(build(source))
+    # Weights beside the card are no files of the record; their size is.
+    source.record["weights"]["sizes"]["model.safetensors"] = 11
+    assert "earlier" in results(build(source))
+
+
+def test_a_file_that_is_no_report_builds_no_page(make_package: MakePackage) -> None:
+    source = make_package(files={"bench.json": json.dumps({"schema": 2})})
+    with pytest.raises(BenchReportError, match="has the schema 2, and this version reads 1"):
+        model_page(source)
+
+
+def test_only_what_is_shipped_is_shown(shipped: SiteReport, root: Path) -> None:
+    for folder in (root / "nests").iterdir():
+        if (folder / "nest.toml").is_file():
+            assert bool(results(shipped, folder.name)) == (folder / "bench.json").is_file()

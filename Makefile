@@ -69,6 +69,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/check.py
 	$(BIN)/python bench/language.py
+	$(BIN)/python bench/decode.py
 
 lang-fuzz: $(READY)
 	$(BIN)/python tests/language/fuzzing.py --minutes $(MINUTES)

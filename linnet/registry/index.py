@@ -36,7 +36,7 @@ def build_index(nests: Path, watch: Callable[[Sequence[Path]], Iterable[Path]] =
         try:
             records.append(package_record(folder))
         except RegistryError as error:
-            problems += [_in_package(folder.name, problem) for problem in error.problems]
+            problems += [_in_package(folder, problem) for problem in error.problems]
     if problems:
         raise PackageError(problems)
     return {"schema": SCHEMA, "packages": records}
@@ -190,5 +190,10 @@ def _signature(text: str) -> str:
     return "\n".join([first, *(line[cut:] for line in rest)])
 
 
-def _in_package(name: str, problem: Problem) -> Problem:
-    return Problem(problem.kind, f"{name}: {problem.where}", f"{name}: {problem.message}", problem.help)
+def _in_package(folder: Path, problem: Problem) -> Problem:
+    """The problem with the name of its package, once."""
+    # A place in a source begins with the package's folder.
+    where = problem.where.removeprefix(f"{folder}/")
+    begins = problem.message.startswith(f"{where} ")
+    message = f"{folder.name}: {problem.message}" if begins else problem.message
+    return Problem(problem.kind, f"{folder.name}: {where}", message, problem.help)

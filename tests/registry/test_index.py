@@ -131,6 +131,10 @@ def test_an_index_of_several_packages(make_package: MakePackage, tmp_path: Path)
     with pytest.raises(PackageError) as caught:
         build_index(nests)
     assert [problem.where.split(":")[0] for problem in caught.value.problems] == ["a-model", "b-model"]
+    readme, source = map(str, caught.value.problems)
+    assert readme.startswith("a-model: README.md is empty.")
+    assert source.startswith("b-model: src/lib.linnet:")
+    assert (readme + source).count("-model") == 2
     with pytest.raises(PackageError, match="holds no package"):
         build_index(tmp_path / "nothing")
 

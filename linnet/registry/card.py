@@ -189,9 +189,11 @@ def parse_card(data: bytes, folder: str | None = None) -> Card:
         **{key: gate_table.optional(key, fraction) for key in KEYS["gate"] if key != "allow"},
         allow=gate_table.strings("allow", line_of_text),
     )
+    card = Card(model, source, weights, links, generics, check, tokenizer, bench, gate)
     if problems:
-        raise CardError(problems)
-    return Card(model, source, weights, links, generics, check, tokenizer, bench, gate)
+        doubtful = {problem.where.split(".")[0] for problem in problems}
+        raise CardError(problems, card if doubtful.isdisjoint(("source", "generics", "check", "weights")) else None)
+    return card
 
 
 def _model(table: Table, folder: str | None) -> Model:

@@ -16,7 +16,7 @@ from linnet.language.words import counted
 from linnet.registry.bench import BENCH_NAME, read_bench
 from linnet.registry.bindings import ResolvedBindings, read_bindings
 from linnet.registry.card import Card
-from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, bare, nearest, shown
+from linnet.registry.errors import CardError, HubError, PackageError, Problem, RegistryError, bare, nearest, shown
 from linnet.registry.locate import Located
 from linnet.registry.match import Match, match_weights
 from linnet.registry.package import (
@@ -37,12 +37,16 @@ README_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class _Check:
-    """One run. Each step adds its section, and leaves for the next ones what it read."""
+    """One run. Each step adds its section, and leaves for the next ones what it read.
+
+    `readable` is the card, or as much of a faulty one as serves to check the source.
+    """
 
     package: Located
     strict: bool
     sections: list[Section] = field(default_factory=list)
     card: Card | None = None
+    readable: Card | None = None
     contained: bool = False
     program: Program | None = None
     bound: BoundProgram | None = None
@@ -75,13 +79,15 @@ def check_package(
     _check_bindings(run)
     _check_weights(run, hub, weights)
     name = run.card.model.name if run.card else ""
-    return CheckReport(str(located.folder), name, tuple(run.sections), run.card, run.bound, run.match)
+    bound = run.bound if run.card else None
+    return CheckReport(str(located.folder), name, tuple(run.sections), run.card, bound, run.match)
 
 
 def _check_card(run: _Check) -> None:
     try:
-        run.card = run.package.card()
+        run.card = run.readable = run.package.card()
     except RegistryError as error:
+        run.readable = error.partial if isinstance(error, CardError) else None
         run.add("card", f"{counted(len(error.problems), 'problem')} in the card", error.problems)
         return
     model = run.card.model
@@ -125,14 +131,14 @@ def _check_files(run: _Check) -> None:
         return
     errors: list[Problem] = []
     summary = "files that cannot be part of a package"
-    weights = frozenset(run.card.weights.files) if run.card else frozenset()
+    weights = frozenset(run.readable.weights.files) if run.readable else frozenset()
     try:
         files = package_files(folder, skip=weights)
         summary = f"{counted(len(files), 'file')}, {human_size(sum(file.size for file in files))}"
         summary += f", and {counted(len(weights), 'weight file')}" if weights else ""
     except PackageError as error:
         errors.extend(error.problems)
-    for where, text in _named_files(run.card) if run.card else ():
+    for where, text in _named_files(run.readable) if run.readable else ():
         try:
             if not package_path(folder, text).is_file():
                 message = f"{where} names the file {text}, which is not in the package."
@@ -193,7 +199,7 @@ def _named_files(card: Card) -> Iterable[tuple[str, str]]:
 
 
 def _check_source(run: _Check) -> None:
-    if run.card is None:
+    if run.readable is None:
         run.skip("source", "the card could not be read")
         return
     if not run.contained:
@@ -201,7 +207,7 @@ def _check_source(run: _Check) -> None:
         run.skip("source", "the files are not in order")
         return
     # Opened as the card writes it, so that diagnostics name it so.
-    result = load(run.package.folder / run.card.source.path)
+    result = load(run.package.folder / run.readable.source.path)
     errors = [_diagnosed(item) for item in result.diagnostics if item.severity == "error"]
     warnings = [_diagnosed(item) for item in result.diagnostics if item.severity == "warning"]
     if result.program is None or not result.ok:
@@ -219,10 +225,10 @@ def _diagnosed(item: Diagnostic) -> Problem:
 
 
 def _check_generics(run: _Check) -> None:
-    if run.card is None or run.program is None:
+    if run.readable is None or run.program is None:
         run.skip("generics", "the source did not check")
         return
-    card = run.card
+    card = run.readable
     try:
         bound = bind(run.program, card.source.root, card.generics)
     except BindError as error:
@@ -252,11 +258,11 @@ def _check_generics(run: _Check) -> None:
 
 
 def _check_bindings(run: _Check) -> None:
-    if run.card is None or run.bound is None:
+    if run.readable is None or run.bound is None:
         run.skip("bindings", "the manifest is not known")
         return
     try:
-        bindings = read_bindings(run.package.folder, run.card)
+        bindings = read_bindings(run.package.folder, run.readable)
         run.bindings = bindings.resolve(run.bound.manifest)
     except RegistryError as error:
         run.add("bindings", f"{counted(len(error.problems), 'problem')} in the bindings", error.problems)
@@ -264,7 +270,7 @@ def _check_bindings(run: _Check) -> None:
     required = len(run.bound.manifest.required())
     optional = len(run.bound.manifest.entries) - required
     warnings = []
-    if run.card.weights.bindings is None and (run.package.folder / "bindings.json").is_file():
+    if run.readable.weights.bindings is None and (run.package.folder / "bindings.json").is_file():
         message, help = "The card does not name bindings.json, which is not read.", "Name it there, or remove it."
         warnings.append(Problem("bindings.unnamed", "weights.bindings", message, help))
     run.add("bindings", f"{counted(required, 'required parameter')}, {optional} optional", warnings=warnings)
@@ -273,7 +279,7 @@ def _check_bindings(run: _Check) -> None:
 def _check_weights(run: _Check, hub: bool, weights: Path | None) -> None:
     card, bound, bindings = run.card, run.bound, run.bindings
     if card is None or bound is None or bindings is None:
-        run.skip("weights", "what they bind to is not known")
+        run.skip("weights", "what they bind to is not known" if run.card else "the card has problems")
         return
     try:
         located = locate_weights(run.package.folder, card, weights)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from linnet.registry.card import Card
 
 SHOWN_CHARACTERS = 80
 # Room for a path that the user gave.
@@ -38,7 +42,14 @@ class RegistryError(Exception):
 
 
 class CardError(RegistryError):
-    """`nest.toml` does not describe a model; `problems` holds all that is wrong with it."""
+    """`nest.toml` does not describe a model; `problems` holds all that is wrong with it.
+
+    `partial` is the card all the same where what it says of the source is in order: enough to check that, and no more.
+    """
+
+    def __init__(self, problems: Iterable[Problem], partial: Card | None = None) -> None:
+        super().__init__(problems)
+        self.partial = partial
 
 
 class PackageError(RegistryError):

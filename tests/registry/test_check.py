@@ -140,9 +140,10 @@ def test_a_package_that_is_itself_on_the_hub(make_package: MakePackage, hub: Hub
 
 
 def test_a_broken_card_stops_what_needs_it(make_package: MakePackage) -> None:
-    report = check_package(make_package(card=CARD.replace("title", "tilte").replace('"MIT"', "3")))
-    assert [finding.kind for finding in report.errors()] == ["card.unknown-key", "card.missing", "card.type"]
-    assert report.section("card").summary == "3 problems in the card"
+    broken = CARD.replace("title", "tilte").replace('"MIT"', "3").replace("entry", "entrance")
+    report = check_package(make_package(card=broken))
+    assert {finding.kind for finding in report.errors()} == {"card.unknown-key", "card.missing", "card.type"}
+    assert report.section("card").summary == "5 problems in the card"
     assert statuses(report) == {
         "card": "error",
         "readme": "ok",
@@ -152,6 +153,16 @@ def test_a_broken_card_stops_what_needs_it(make_package: MakePackage) -> None:
         "bindings": "skipped",
         "weights": "skipped",
     }
+
+
+def test_a_card_that_is_wrong_elsewhere_keeps_nobody_from_the_source(make_package: MakePackage) -> None:
+    card = CARD.replace('"MIT"', '"Foo"').replace('entry = "forward"', 'entry = "foward"')
+    report = check_package(make_package(card=card))
+    assert [finding.kind for finding in report.errors()] == ["card.license", "generics.entry"]
+    assert statuses(report)["bindings"] == "ok"
+    assert (report.card, report.bound, report.match) == (None, None, None)
+    report = check_package(make_package(card=card, source=SOURCE.replace("return", "return absent +")))
+    assert [finding.kind for finding in report.errors()][:2] == ["card.license", "source.E1201"]
 
 
 def test_a_folder_that_is_no_package(tmp_path: Path) -> None:

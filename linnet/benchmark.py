@@ -195,7 +195,7 @@ def _subject(
     name = card.model.name
     reference = str(located.folder) if located.repo is None else f"{located.repo}@{located.revision}"
     generics = dict(load.get("generics") or {})
-    shapes: dict[str, Any] = {"device": "meta", "dtype": load.get("dtype"), "offline": load.get("offline")}
+    shapes: dict[str, Any] = {key: load.get(key) for key in ("numerics", "dtype", "offline")} | {"device": "meta"}
     try:
         # Shapes only: what a card says of its entries and sizes needs no weights.
         decoder_vocabulary(nest.load(reference, generics=generics, **shapes))

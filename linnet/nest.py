@@ -289,7 +289,13 @@ def bench(
     perplexity: bool = True,
     output: str | os.PathLike[str] | None = None,
     watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-    **load: Any,
+    numerics: str = "equivalent",
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    generics: Generics | None = None,
+    compile: bool | str | None = None,
+    fp8: str | None = None,
+    offline: bool | None = None,
 ) -> BenchReport:
     """Time a package beside its baseline, and write the figures to `output`, else to `bench.json` beside the card.
 
@@ -315,7 +321,10 @@ def bench(
         perplexity=perplexity,
         output=_given_path(output),
         watch=watch,
-        load={"numerics": "equivalent", **load},
+        load={
+            **{"numerics": numerics, "device": device, "dtype": dtype and dtype_name(dtype), "generics": generics},
+            **{"compile": compile, "fp8": fp8, "offline": offline},
+        },
     )
     return report
 
@@ -390,7 +399,7 @@ def _bind(
     stored = bind(program, card.source.root, {**card.generics, **generics}) if generics else own
     if dtype is None:
         return stored, stored
-    name = _dtype_name(dtype)
+    name = dtype_name(dtype)
     floating = {
         decl.name: name
         for decl in stored.block.generics
@@ -402,7 +411,7 @@ def _bind(
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 
 
-def _dtype_name(dtype: str | torch.dtype) -> str:
+def dtype_name(dtype: str | torch.dtype) -> str:
     """Linnet's name of a floating dtype, given in Linnet's words ("bf16") or in torch's."""
     text = str(dtype).removeprefix("torch.")
     for name, native in _FLOATS.items():

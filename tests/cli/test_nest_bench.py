@@ -207,7 +207,7 @@ def test_runs_take_turns_and_so_does_who_goes_first(
 
     output = tmp_path / "b.json"
     settings: dict[str, Any] = {**SMALL, "runs": 3, "perplexity": False, "compile": False, "fp8": "stream"}
-    report = nest.bench(packages / "text", output=output, watch=watch, dtype="bf16", **settings)
+    report = nest.bench(packages / "text", output=output, watch=watch, dtype=torch.bfloat16, **settings)
     assert [job["name"] for job in quick] == ["text", "other", "other", "text", "text", "other"]
     assert turns == [[0, 1, 1, 0, 0, 1]]
     for job in quick:
@@ -263,6 +263,8 @@ def test_what_cannot_be_measured_is_refused_before_any_process(
         nest.bench(plain, baseline_weights=plain, **SMALL)
     with pytest.raises(nest.NestError, match="on the meta device nothing is computed"):
         nest.bench(plain, **{**SMALL, "device": "meta"})
+    with pytest.raises(nest.NestError, match="numerics='quick' is not known"):
+        nest.bench(plain, numerics="quick", **SMALL)
     with pytest.raises(nest.DeviceError, match="device='nowhere' is not known"):
         nest.bench(plain, **{**SMALL, "device": "nowhere"})
     with pytest.raises(ModeError, match="'reduce-overhead' replays CUDA graphs, and the device is cpu"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 # Code that runs only with the torch extra installed.
-TORCH_ONLY = ("linnet/runner/", "linnet/quantize/", "linnet/demo.py", "linnet/nest.py")
+TORCH_ONLY = ("linnet/runner/", "linnet/quantize/", "linnet/benchmark", "linnet/demo.py", "linnet/nest.py")
 # And with a torch for CUDA, which brings Triton; the dev extra has it for the tests.
 TRITON_ONLY = ("linnet/runner/torch/kernels/triton/programs/",)
 # And with the lsp extra.

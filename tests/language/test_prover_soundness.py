@@ -270,3 +270,12 @@ def test_equal_keys_mean_equal_values(depth: int) -> None:
                 assert tree_value(tree, values) == tree_value(twin, values)
             except ZeroDivisionError:
                 continue
+
+
+def test_a_bound_that_is_found_on_the_way_holds_for_all_that_take_part() -> None:
+    """The lower bound of `B / A` was found in the middle of a certificate, which then mixed `B / A` with what it has
+    above its bound."""
+    a, b, c = map(Dim.symbol, "ABC")
+    facts = [Clause("==", (b // a * c) % 2, Dim.of(0)), Clause("<=", a, b)]
+    assert not Facts(facts).prove(Clause("==", (b // a * a) % 2, Dim.of(0)))
+    assert not Facts(facts).prove(Clause(">=", b // a * a // 2, Dim.of(1)))

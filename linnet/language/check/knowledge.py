@@ -81,6 +81,8 @@ class Knowledge:
         self._signs: dict[Frozen, bool] = {}
         self._open: set[Frozen | int] = set()
         self._pool: list[Poly] | None = None
+        self._pool_atoms: list[int] = []
+        self._shifted_pools: dict[tuple[int, ...], list[Poly]] = {}
         self._ideal = Ideal(self.atoms, self.zero)
 
     # From dimensions to polynomials
@@ -320,8 +322,15 @@ class Knowledge:
             self._cut = True
             return False
         self.effort -= CERTIFICATE_COST
-        facts = [self._shifted(fact) for fact in (*extra, *self._bounds_of(poly))]
-        return certified(self._shifted(poly), [*facts, *self._usable()], self.known_sign)
+        facts = [*extra, *self._bounds_of(poly)]
+        self._usable()
+        # One set of bounds for all that takes part: a bound that is found on the way would make one atom two. What only
+        # the pool mentions has the bound that is known already.
+        bounds = {a: self.lower(a) or 0 for a in sorted({a for p in (poly, *facts) for m in p for a in m})}
+        for atom in self._pool_atoms:
+            bounds.setdefault(atom, self._lowers.get(atom) or self.bounds.get(atom, 0))
+        shifted = [shift(fact, bounds) for fact in facts]
+        return certified(shift(poly, bounds), [*shifted, *self._shifted_pool(bounds)], self.known_sign)
 
     def _divisors(self, poly: Poly) -> list[Poly]:
         """What the quotients among the atoms divide by, other than numbers, where it is proven positive."""
@@ -358,7 +367,7 @@ class Knowledge:
         return all(c > 0 for c in poly.values()) and all(self.known_sign(a) for m in poly for a in m)
 
     def _usable(self) -> list[Poly]:
-        """What is known to be >= 0 whatever the goal, in terms of what each atom has above its lower bound."""
+        """What is known to be >= 0 whatever the goal."""
         if self._pool is None:
             self._pool = []
             outer, self._cut = self._cut, False
@@ -367,10 +376,18 @@ class Knowledge:
                 pool += [zero, negated(zero)]
             for poly in list(pool):
                 pool += self._bounds_of(poly)
-            shifted = {freeze(fact): fact for fact in map(self._shifted, pool)}
-            self._pool = [fact for fact in shifted.values() if not self._obvious(fact)][:MAX_FACTS]
+            self._pool = list({freeze(fact): fact for fact in pool}.values())
+            self._pool_atoms = sorted({atom for fact in self._pool for monomial in fact for atom in monomial})
             self._cut = outer
         return self._pool
+
+    def _shifted_pool(self, bounds: dict[int, int]) -> list[Poly]:
+        """What `_usable` gives, in terms of what each atom has above `bounds`, without what says nothing more."""
+        key = tuple(bounds[atom] for atom in self._pool_atoms)
+        if key not in self._shifted_pools:
+            shifted = [shift(fact, bounds) for fact in self._usable()]
+            self._shifted_pools[key] = [fact for fact in shifted if not self._obvious(fact)][:MAX_FACTS]
+        return self._shifted_pools[key]
 
     def _bounds_of(self, poly: Poly) -> Iterator[Poly]:
         for atom in sorted({a for monomial in poly for a in monomial}):

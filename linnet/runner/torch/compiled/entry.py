@@ -16,6 +16,7 @@ from linnet.runner.torch.compiled.attention import DENSE, read_prefixes
 from linnet.runner.torch.compiled.caches import write_in_place
 from linnet.runner.torch.compiled.elementwise import fuse_elementwise
 from linnet.runner.torch.compiled.emit import Emitter, check, guard_graph
+from linnet.runner.torch.compiled.heads import join_heads
 from linnet.runner.torch.compiled.linears import add_residuals, fuse_gates, join_linears
 from linnet.runner.torch.compiled.store import WeightStore
 from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
@@ -63,6 +64,7 @@ class CompiledEntry:
             join_linears(graph, store)
             simplify(graph)
             if fast:
+                join_heads(graph)
                 fuse_gates(graph, store)
                 add_residuals(graph, store)
             read_prefixes(graph, fast, on_host)

@@ -138,3 +138,9 @@ def test_readme_names_only_files_and_commands_that_exist(root: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE))
     assert {"demo", "test"} <= named <= targets
+
+
+def test_no_two_test_files_have_one_name(root: Path) -> None:
+    """pytest imports them by name alone."""
+    names = [path.name for path in (root / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)

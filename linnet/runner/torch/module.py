@@ -32,6 +32,7 @@ from linnet.runner.errors import (
 )
 from linnet.runner.generate import TextGeneration
 from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
+from linnet.runner.torch.compiled.emit import InterpretedError
 from linnet.runner.torch.compiled.entry import CompiledEntry
 from linnet.runner.torch.compiled.store import choose_fp8, give_back
 from linnet.runner.torch.dtypes import NAMES, to_native
@@ -337,8 +338,7 @@ class Model(TextGeneration, BlockModule):
                 fast = self._numerics == "fast"
                 options: dict[str, Any] = {"mode": self._mode, "fast": fast, "fp8": self.fp8}
                 self._compiler = Compiler(self._weights, self._device, kernels, **options)
-            # Control flow whose regions read weights of their own is the interpreter's.
-            with suppress(ValueError):
+            with suppress(InterpretedError):
                 return self._compiler.entry(graph)
         if self._preparation is None:
             self._preparation = Preparation(self._device, kernels)

@@ -65,7 +65,7 @@ class Compiler:
         self.store = WeightStore(weights, device, fp8 if fast else "stream", mode is True and can_pack(device))
 
     def entry(self, graph: Graph) -> CompiledEntry:
-        """An entry's graph, compiled. Raises SizeError, and ValueError for a graph that only the interpreter runs."""
+        """An entry's graph, compiled. Raises SizeError, and InterpretedError."""
         on_host = self.mode is True and self.store.device.type == "cpu"
         kind = ReplayedEntry if self.mode == "reduce-overhead" else CompiledEntry
         made = kind(graph, self._kernels, self.store, fast=self._fast, on_host=on_host)

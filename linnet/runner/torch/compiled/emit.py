@@ -31,6 +31,10 @@ Source = tuple[str, Any]
 Function = Callable[..., Any]
 
 
+class InterpretedError(Exception):
+    """A graph that only the interpreter runs: control flow whose regions read weights or states of their own."""
+
+
 @dataclass
 class Straight:
     """A graph as straight-line code: `forward` takes the values of `sources` and returns its outputs' tuple.
@@ -249,7 +253,7 @@ def _runner(straight: Straight) -> Function:
     """A region's code with its constants."""
     kinds = {kind for kind, _ in straight.sources}
     if not kinds <= {"input", "constant"}:
-        raise ValueError("a region reads weights or states of its own")
+        raise InterpretedError("a region reads weights or states of its own")
     constants, forward = straight.constants, straight.forward
     return lambda *inputs: forward(*inputs, *constants)
 

@@ -1,0 +1,56 @@
+"""From what names a registry to its store."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from linnet.registry.errors import bare, nearest, shown
+from linnet.registry.store.base import Store, StoreError, store_error
+from linnet.registry.store.directory import DirectoryStore
+
+OBJECT_SCHEMES = ("s3", "gs", "az")
+SCHEMES = ("file", "https", "hf", *OBJECT_SCHEMES)
+
+
+def open_store(url: str | os.PathLike[str]) -> Store:
+    """The store that a path, `file://`, `https://`, `hf://`, `s3://`, `gs://` or `az://` address names.
+
+    Nothing is asked of it yet. `http://` is taken from this machine only. Raises StoreError for other addresses and for
+    one that holds a password.
+    """
+    text = os.fspath(url)
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
+    if found is None:
+        return DirectoryStore(Path(text).expanduser(), text)
+    scheme = found[1].lower()
+    if scheme not in (*SCHEMES, "http"):
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        close = nearest(scheme, SCHEMES, alike=0.6)
+        help = f"Use {close}:// instead." if close else f"Use a path or one of {known}."
+        raise _bad(text, f"{shown(text)} names no kind of registry.", help)
+    parts = _parts(text)
+    if parts.username is not None or parts.password is not None:
+        shown_host = f"{scheme}://…@{parts.hostname or ''}"
+        help = "Leave them out; tokens come from the environment (HF_TOKEN, AWS_ACCESS_KEY_ID)."
+        raise _bad(shown_host, f"The registry address {shown_host} holds a user name or a password.", help)
+    if scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise _bad(text, f"{shown(text)} names no folder of this machine.", "Write file:///path/to/registry.")
+        return DirectoryStore(Path(unquote(parts.path)), text)
+    raise _bad(text, f"{shown(text)} names no kind of registry.", "Use a path.")
+
+
+def _parts(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 (reading it parses it)
+    except ValueError:
+        raise _bad(text, f"{shown(text)} is no address.", "Check it for a port or brackets.") from None
+    return parts
+
+
+def _bad(text: str, message: str, help: str) -> StoreError:
+    return store_error(StoreError, "address", bare(text), message, help)

@@ -66,6 +66,7 @@ def evaluate(
     from linnet import nest
     from linnet.registry.locate import find_package
     from linnet.registry.package import digest_file
+    from linnet.runner.bench import fp8_weights
     from linnet.runner.errors import EvaluationError
     from linnet.runner.perplexity import measure
 
@@ -106,6 +107,8 @@ def evaluate(
         "entry": result.entry,
         "dtypes": {name: value for name, value in model.generics.items() if isinstance(value, str)},
         "numerics": model.numerics,
+        "compile": model.compiled,
+        "fp8": model.fp8 if fp8_weights(model) else None,
         "device": str(model.device),
     }
     return Evaluation(card.model.name, result, protocol)

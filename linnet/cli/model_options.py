@@ -13,6 +13,8 @@ from linnet.cli.frame import Command
 
 NUMERICS = ("exact", "equivalent", "fast")
 DTYPES = ("f16", "bf16", "f32", "f64")
+COMPILE = {"off": False, "on": True, "inductor": "inductor", "reduce-overhead": "reduce-overhead"}
+FP8 = ("stream", "decoded")
 
 
 class GenericValue(click.ParamType[tuple[str, int | str]]):
@@ -58,6 +60,12 @@ _OPTIONS = (
         show_default=True,
         help="Which kernels run: every op by its definition, kernels that keep its accumulation, or the fastest.",
     ),
+    click.option(
+        "--compile", "compiled", type=click.Choice(tuple(COMPILE)), help="How entries run; by default the best."
+    ),
+    click.option(
+        "--fp8", type=click.Choice(FP8), help="How fast multiplies by FP8 weights; by default by free memory."
+    ),
     click.option("--device", help="A torch device, such as cpu or cuda:1; by default the GPU where there is one."),
     click.option("--dtype", type=click.Choice(DTYPES), help="Convert floating weights as they load, and run in that."),
     click.option("--offline", is_flag=True, help="Ask the Hub nothing: everything must be on this machine."),
@@ -70,8 +78,10 @@ def model_options(command: Command) -> Command:
     @functools.wraps(command)
     def collected(*words: Any, **named: Any) -> Any:
         generics = dict(named.pop("generics"))
-        load = {key: named.pop(key) for key in ("weights", "numerics", "device", "dtype")}
+        load = {key: named.pop(key) for key in ("weights", "numerics", "device", "dtype", "fp8")}
         load |= {"generics": generics or None, "offline": True if named.pop("offline") else None}
+        compiled = named.pop("compiled")
+        load["compile"] = COMPILE[compiled] if compiled is not None else None
         return command(*words, load=load, **named)
 
     decorated: Callable[..., Any] = collected

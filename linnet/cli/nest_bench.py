@@ -15,9 +15,6 @@ from linnet.cli.output import progress, table
 if TYPE_CHECKING:
     from linnet.registry.bench import BenchReport
 
-COMPILE = {"off": False, "on": True, "inductor": "inductor", "reduce-overhead": "reduce-overhead"}
-FP8 = ("stream", "decoded")
-
 
 @click.command("bench")
 @click.argument("package", metavar="NAME")
@@ -34,8 +31,6 @@ FP8 = ("stream", "decoded")
     "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Processes that measure each package."
 )
 @click.option("--no-perplexity", is_flag=True, help="Leave out the perplexity on the text of the card's [bench].")
-@click.option("--compile", "compiled", type=click.Choice(tuple(COMPILE)), help="How entries run; by default the best.")
-@click.option("--fp8", type=click.Choice(FP8), help="How fast multiplies by FP8 weights; by default by free memory.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The file to write; by default bench.json beside the card."
 )
@@ -51,8 +46,6 @@ def command(
     new: int | None,
     runs: int,
     no_perplexity: bool,
-    compiled: str | None,
-    fp8: str | None,
     output: Path | None,
     load: dict[str, Any],
     as_json: bool,
@@ -83,7 +76,7 @@ def command(
         perplexity=not no_perplexity,
         output=output,
         watch=progress("measuring", quiet=quiet),
-        load={**load, "compile": COMPILE[compiled] if compiled is not None else None, "fp8": fp8},
+        load=load,
     )
     if as_json:
         click.echo(report.to_json(), nl=False)

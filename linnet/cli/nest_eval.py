@@ -87,6 +87,8 @@ def report_lines(found: Evaluation) -> list[str]:
         f"{weights['repo']} at {weights['revision']}" if weights.get("repo") else "beside the card"
     )
     dtypes = ", ".join(f"{name} = {value}" for name, value in protocol["dtypes"].items())
+    compiled = {True: "on", False: "off"}.get(protocol["compile"], protocol["compile"])
+    ran = [protocol["numerics"], f"compile {compiled}", *([f"fp8 {protocol['fp8']}"] if protocol["fp8"] else [])]
     rows = [
         ("text", place or text["file"]),
         ("sha256", text["sha256"]),
@@ -94,7 +96,7 @@ def report_lines(found: Evaluation) -> list[str]:
         ("weights", f"{source} (given, not the card's)" if "given" in weights else source),
         ("windows", f"{result.windows:,} of {protocol['window']} tokens, stride {protocol['stride']}"),
         ("scored", f"{result.tokens:,} of {text['tokens']:,} tokens, {result.nll:.5f} nats each"),
-        ("run", f"entry {protocol['entry']}, batch {protocol['batch']}, {dtypes}, {protocol['numerics']}"),
+        ("run", f"entry {protocol['entry']}, batch {protocol['batch']}, {dtypes}, {', '.join(ran)}"),
         ("took", f"{result.seconds:.1f} s on {protocol['device']}, {result.tokens / result.seconds:,.0f} tokens/s"),
     ]
     return [*lines, *(f"  {line}" for line in table(rows))]

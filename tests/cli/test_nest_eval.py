@@ -83,8 +83,11 @@ def test_it_measures_what_transformers_measures_and_says_how(run: Run, package: 
         "entry": "forward",
         "dtypes": {"T": "f32"},
         "numerics": "equivalent",
+        "compile": True,
+        "fp8": None,
         "device": "cpu",
     }
+    assert json.loads(run(*words, "--json", "--batch", "3", "--compile", "off").stdout)["protocol"]["compile"] is False
     shown = run(*words, "--limit-tokens", "60", "--weights", package.folder).stdout
     lines = dict(line.strip().split(maxsplit=1) for line in shown.splitlines()[1:])
     assert shown.startswith("text: perplexity ")
@@ -92,7 +95,7 @@ def test_it_measures_what_transformers_measures_and_says_how(run: Run, package: 
     assert lines["scored"].startswith("59 of 60 tokens, ")
     assert lines["windows"] == "4 of 32 tokens, stride 12"
     assert lines["weights"] == f"{package.folder} (given, not the card's)"
-    assert lines["run"] == "entry forward, batch 1, T = f32, equivalent"
+    assert lines["run"] == "entry forward, batch 1, T = f32, equivalent, compile on"
 
 
 def test_bad_input_is_one_sentence(run: Run, package: TextPackage, tiny: Path, tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ def test_it_writes_what_the_model_generates(run: Run, package: TextPackage) -> N
     assert re.fullmatch(rf"{wanted}(, then [\d.]+ tokens/s)?\n", done.stderr)
 
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": PROMPT}]
-    done = run("nest", "run", package.folder, PROMPT, "--system", "Be brief.", "--max-new-tokens", "12")
+    words = (PROMPT, "--system", "Be brief.", "--max-new-tokens", "12", "--compile", "off", "--fp8", "stream")
+    done = run("nest", "run", package.folder, *words)
     assert (done.stdout, done.stderr) == (model.generate(messages, max_new_tokens=12) + "\n", "")
 
     done = subprocess.run(
@@ -88,6 +89,10 @@ def test_bad_input_is_one_sentence(run: Run, package: TextPackage, tmp_path: Pat
     assert "the text has <|nobody|>, which looks like a special token" in refused(folder, "<|nobody|>")
     assert "--system is a message of a conversation" in refused(folder, "x", "--raw", "--system", "y", code=2)
     assert "Invalid value for '--temperature'" in refused(folder, "x", "--temperature", "-1", code=2)
+    assert "'none' is not one of 'off', 'on'" in refused(folder, "x", "--compile", "none", code=2)
+    assert "Invalid value for '--fp8'" in refused(folder, "x", "--fp8", "bf16", code=2)
+    graphs = ("--compile", "reduce-overhead", "--device", "cpu")
+    assert "replays CUDA graphs, and the device is cpu" in refused(folder, "x", *graphs, code=2)
     assert "'Max' is not of the form G=VALUE" in refused(folder, "x", "--generic", "Max", code=2)
     assert "has no generic `MaxSeg`" in refused(folder, "x", "--generic", "MaxSeg=8")
 

@@ -22,6 +22,11 @@ os.environ["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"
 # Nor the user's own cache of it.
 os.environ["HF_HOME"] = tempfile.mkdtemp(prefix="linnet-hub-")
 atexit.register(shutil.rmtree, os.environ["HF_HOME"], ignore_errors=True)
+# Nor the user's own registry, or what this machine remembers of others.
+os.environ["LINNET_DATA"] = tempfile.mkdtemp(prefix="linnet-data-")
+atexit.register(shutil.rmtree, os.environ["LINNET_DATA"], ignore_errors=True)
+for _name in ("LINNET_REGISTRY", "LINNET_LOCK"):
+    os.environ.pop(_name, None)
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from linnet.site_builder.collect import ModelPage, PackageSource, SiteError, model_page
+from linnet.site_builder.collect import ModelPage, PackageSource, SiteError, collect_model
 from linnet.site_builder.links import LinkProblem, check_links
-from linnet.site_builder.render import model_path, record_path, render_catalogue, render_model
+from linnet.site_builder.paths import Site, model_page
+from linnet.site_builder.render import render_model
+from linnet.site_builder.whole import model_files, model_summary, site_files
 
 # A folder that holds this file is a site of ours and may be replaced.
 MARKER = ".nest-site"
@@ -53,7 +54,7 @@ def build_site(packages: Sequence[PackageSource], output: Path, *, base_url: str
         )
     output = output.resolve()
     refuse_foreign(output)
-    pages = sorted((model_page(source) for source in packages), key=lambda page: page.name)
+    pages = sorted((collect_model(source) for source in packages), key=lambda page: page.name)
     for one, other in pairwise(pages):
         if one.name == other.name:
             raise SiteError(f'Two packages have the name "{one.name}"; give each its own.')
@@ -69,9 +70,6 @@ def _build(pages: Sequence[ModelPage], output: Path, base_url: str | None) -> Si
     building = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     try:
         unresolved = _write_pages(building, pages, base_url)
-        for page in pages:
-            _write(building / record_path(page.name), page.record.encode())
-        _write_static(building)
         _write(building / MARKER, _MARKER_TEXT.encode())
         problems = check_links(building)
         sizes = tuple(
@@ -93,22 +91,19 @@ def refuse_foreign(output: Path) -> None:
         raise SiteError(f"{output} is not empty and holds no site; name another folder with -o, or empty it.")
 
 
-def _write_pages(site: Path, pages: Sequence[ModelPage], base_url: str | None) -> tuple[LinkProblem, ...]:
-    names = frozenset(page.name for page in pages)
+def _write_pages(output: Path, pages: Sequence[ModelPage], base_url: str | None) -> tuple[LinkProblem, ...]:
+    site = Site((base_url or "").rstrip("/"), frozenset(page.name for page in pages))
     unresolved: list[LinkProblem] = []
-    _write(site / "index.html", render_catalogue(pages, base_url=base_url).encode())
     for page in pages:
-        rendered = render_model(page, names=names, base_url=base_url)
-        path = model_path(page.name)
-        _write(site / path, rendered.html.encode())
+        rendered = render_model(page, site)
+        path = model_page(page.name)
+        _write(output / path, rendered.html)
+        for extra, data in model_files(page, site):
+            _write(output / extra, data)
         unresolved += [LinkProblem(path, link, "leads to nothing in the site") for link in rendered.unresolved]
+    for extra, data in site_files([model_summary(page) for page in pages], site):
+        _write(output / extra, data)
     return tuple(unresolved)
-
-
-def _write_static(site: Path) -> None:
-    for item in files("linnet.site_builder").joinpath("static").iterdir():
-        if item.is_file():
-            _write(site / "static" / item.name, item.read_bytes())
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -146,7 +146,7 @@ class ModelPage:
         return f'from linnet import nest\n\nmodel = nest.load("{self.package}", backend="torch", numerics="fast")'
 
 
-def model_page(source: PackageSource) -> ModelPage:
+def collect_model(source: PackageSource) -> ModelPage:
     """The page of one package.
 
     The record gives the card, the list of files with their digests, and what the checked program says of entries and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from urllib.parse import unquote, urlsplit
@@ -16,6 +16,7 @@ from linnet.registry.package import human_size
 from linnet.registry.parameters import human_count
 from linnet.site_builder.collect import FileView, ModelPage, page_anchors
 from linnet.site_builder.markdown import render_markdown
+from linnet.site_builder.paths import Site, model_page, up
 from linnet.site_builder.source_view import code_block, line_count, source_block
 from linnet.site_builder.text import fragment
 
@@ -27,33 +28,20 @@ _LINE = re.compile(r"L([1-9][0-9]{0,8})(?:-|\Z)")
 class RenderedPage:
     """A page's HTML, and the links of its texts that lead nowhere."""
 
-    html: str
+    html: bytes
     unresolved: tuple[str, ...]
 
 
-def model_path(name: str) -> str:
-    """Where a model's page lies in the site."""
-    return f"models/{name}/index.html"
+def render_page(template: str, path: str, site: Site, **values: object) -> bytes:
+    """The page `path` of the site: a template with these values, and `up`, `path`, `site` and `canonical`."""
+    found = _environment().get_template(template)
+    return found.render(path=path, site=site, up=up(path), canonical=site.url(path), **values).encode()
 
 
-def record_path(name: str) -> str:
-    """Where a model's registry entry lies in the site."""
-    return f"models/{name}/model.json"
-
-
-def render_catalogue(pages: Sequence[ModelPage], *, base_url: str | None) -> str:
-    """The page that lists all models, in the order given."""
-    return (
-        _environment()
-        .get_template("catalogue.html")
-        .render(up="", canonical=_canonical(base_url, "index.html"), models=pages)
-    )
-
-
-def render_model(page: ModelPage, *, names: Collection[str], base_url: str | None) -> RenderedPage:
-    """One model's page. `names` are the models of the site, which texts may link to as `../NAME`."""
+def render_model(page: ModelPage, site: Site) -> RenderedPage:
+    """One model's page, whose texts may link to the site's other models as `../NAME`."""
     anchors = page_anchors(page)
-    resolve = _Resolver(page, names)
+    resolve = _Resolver(page, site.names)
     unresolved: list[str] = []
 
     def markdown(text: str, prefix: str, top: int, title: str | None = None) -> Markup:
@@ -61,18 +49,15 @@ def render_model(page: ModelPage, *, names: Collection[str], base_url: str | Non
         unresolved.extend(rendered.unresolved)
         return rendered.html
 
-    html = (
-        _environment()
-        .get_template("model.html")
-        .render(
-            up="../../",
-            canonical=_canonical(base_url, model_path(page.name)),
-            model=page,
-            card=markdown(page.readme, "readme", 2, page.title),
-            snippet=code_block(page.snippet, "python"),
-            docs={entry.name: markdown(entry.doc, f"{entry.anchor}-doc", 4) for entry in page.entries},
-            record="model.json",
-        )
+    html = render_page(
+        "model.html",
+        model_page(page.name),
+        site,
+        model=page,
+        card=markdown(page.readme, "readme", 2, page.title),
+        snippet=code_block(page.snippet, "python"),
+        docs={entry.name: markdown(entry.doc, f"{entry.anchor}-doc", 4) for entry in page.entries},
+        record="model.json",
     )
     return RenderedPage(html, tuple(unresolved))
 
@@ -109,10 +94,6 @@ class _Resolver:
         return f"{file.anchor}-L{line[1]}" if int(line[1]) <= self._line_counts[file.path] else file.anchor
 
 
-def _canonical(base_url: str | None, path: str) -> str:
-    return f"{base_url.rstrip('/')}/{path}" if base_url else ""
-
-
 def _source_lines(file: FileView) -> Markup:
     return source_block(file.text or "", file.language, file.anchor)
 
@@ -133,6 +114,5 @@ def _environment() -> Environment:
         anchor=fragment,
         source_lines=_source_lines,
         linnet=lambda text: code_block(text, "linnet"),
-        page_of=model_path,
     )
     return environment

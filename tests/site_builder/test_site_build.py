@@ -15,7 +15,7 @@ from linnet.registry.errors import PackageError
 from linnet.registry.package import human_size
 from linnet.site_builder import build as build_module
 from linnet.site_builder.build import MARKER, SiteReport, build_site
-from linnet.site_builder.collect import PackageSource, SiteError, model_page
+from linnet.site_builder.collect import PackageSource, SiteError, collect_model
 
 Make = Callable[..., PackageSource]
 Build = Callable[..., SiteReport]
@@ -37,8 +37,8 @@ def test_as_many_files_are_listed_as_are_counted(make_package: Make, build: Buil
 
 
 def test_a_package_is_loaded_by_what_finds_it(make_package: Make) -> None:
-    assert model_page(make_package("tiny-wren")).package == "nests/tiny-wren"
-    assert model_page(make_package("qwen3-8b")).package == "qwen3-8b"
+    assert collect_model(make_package("tiny-wren")).package == "nests/tiny-wren"
+    assert collect_model(make_package("qwen3-8b")).package == "qwen3-8b"
 
 
 def test_tensors_that_are_absent_are_counted_apart(make_package: Make, build: Build) -> None:
@@ -209,7 +209,7 @@ def test_a_base_url_that_is_none_is_refused(make_package: Make, tmp_path: Path) 
 def test_a_base_url_makes_canonical_links(make_package: Make, tmp_path: Path) -> None:
     report = build_site([make_package()], tmp_path / "site", base_url="https://example.org/nest/")
     assert report.ok
-    assert '<link rel="canonical" href="https://example.org/nest/models/tiny-wren/index.html">' in page_of(report)
+    assert '<link rel="canonical" href="https://example.org/nest/models/tiny-wren/">' in page_of(report)
 
 
 @pytest.mark.parametrize("path", ["../outside.txt", "/etc/hostname", "a\0b", "C:/x"])
@@ -217,7 +217,7 @@ def test_a_record_cannot_name_files_outside(make_package: Make, path: str) -> No
     source = make_package()
     source.record["files"].append({"path": path, "size": 3, "sha256": "0" * 64})
     with pytest.raises(PackageError):
-        model_page(source)
+        collect_model(source)
 
 
 def test_files_that_are_no_text_or_too_large_are_named_only(make_package: Make, build: Build) -> None:

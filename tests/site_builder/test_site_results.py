@@ -27,7 +27,7 @@ from linnet.registry.bench import (
     package_digest,
 )
 from linnet.site_builder.build import SiteReport
-from linnet.site_builder.collect import PackageSource, model_page
+from linnet.site_builder.collect import PackageSource, collect_model
 
 Build = Callable[..., SiteReport]
 MakePackage = Callable[..., PackageSource]
@@ -128,7 +128,7 @@ def test_a_package_that_has_changed_says_so(benched: Callable[..., PackageSource
 def test_a_file_that_is_no_report_builds_no_page(make_package: MakePackage) -> None:
     source = make_package(files={"bench.json": json.dumps({"schema": 2})})
     with pytest.raises(BenchReportError, match="has the schema 2, and this version reads 1"):
-        model_page(source)
+        collect_model(source)
 
 
 def test_only_what_is_shipped_is_shown(shipped: SiteReport, root: Path) -> None:

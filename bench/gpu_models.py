@@ -102,6 +102,8 @@ def run_model(bench: Bench, name: str, label: str, options: Mapping[str, Any]) -
         lambda length: model.resize(MaxSeq=length),
     )
     bench.results.models.append(figures)
+    for entry, instead in model.fallbacks.items():
+        bench.results.notes.append(f"{label}: {entry} was not replayed as a CUDA graph: {instead.reason}")
 
 
 def run_transformers(bench: Bench) -> None:

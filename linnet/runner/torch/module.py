@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from operator import is_
@@ -34,6 +35,7 @@ from linnet.runner.generate import TextGeneration
 from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
 from linnet.runner.torch.compiled.emit import InterpretedError
 from linnet.runner.torch.compiled.entry import CompiledEntry
+from linnet.runner.torch.compiled.graphs import ReplayedEntry
 from linnet.runner.torch.compiled.store import choose_fp8, give_back
 from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
@@ -100,6 +102,14 @@ class PreparedEntry:
     stateful: bool
 
 
+@dataclass(frozen=True)
+class Fallback:
+    """How an entry runs that cannot run in the model's mode: `mode` as `Model.compiled` says it, and the `reason`."""
+
+    mode: Mode
+    reason: str
+
+
 class Model(TextGeneration, BlockModule):
     """A bound program with its weights, ready to run.
 
@@ -142,6 +152,7 @@ class Model(TextGeneration, BlockModule):
         self._prepared: dict[tuple[Any, ...], PreparedEntry] = {}
         self._preparation: Preparation | None = None
         self._compiler: Compiler | None = None
+        self._fallbacks: dict[str, Fallback] = {}
         self._weight_places: set[int] | None = None
         self._present = self._optional(weights)
         self._weights = _parameters(bound.manifest.entries, weights, trainable)
@@ -172,6 +183,12 @@ class Model(TextGeneration, BlockModule):
     def compiled(self) -> Mode:
         """How entries run: False by the interpreter, True as straight-line code, or the name of what runs that."""
         return self._mode
+
+    @property
+    def fallbacks(self) -> dict[str, Fallback]:
+        """The entries that have run, and not as `compiled` says, by name. A CUDA graph is captured at an entry's second
+        run; one that cannot be is warned of then, by a RuntimeWarning."""
+        return dict(self._fallbacks)
 
     @property
     def fp8(self) -> str:
@@ -277,6 +294,8 @@ class Model(TextGeneration, BlockModule):
                 results = self._run(prepared, weights, taken.tensors)
         if not prepared.stateful:
             results = self._run(prepared, weights, taken.tensors)
+        if isinstance(prepared.graph, ReplayedEntry) and prepared.graph.refused is not None:
+            self._fall_back(name, True, prepared.graph.refused)
         return _arrange(prepared.entry.result, results)
 
     def _run(self, prepared: PreparedEntry, weights: Mapping[str, Tensor], inputs: list[Tensor]) -> list[Tensor]:
@@ -321,15 +340,15 @@ class Model(TextGeneration, BlockModule):
         try:
             generics = self._bound.infer(function.name, taken.specs, given)
             entry = self._bound.lower(function.name, generics, self._present, taken.given)
-            graph = self._graph(entry.graph)
+            graph = self._graph(function.name, entry.graph)
         except (BindError, LowerError, SizeError) as error:
             raise InputError(str(error), signature_text(function)) from None
         stateful = any(node.op in ("state.read", "state.write") for node in entry.graph.walk())
         prepared = self._prepared[key] = PreparedEntry(entry, graph, stateful)
         return prepared
 
-    def _graph(self, graph: Graph) -> PreparedGraph | CompiledEntry:
-        """The graph compiled, or prepared for the interpreter."""
+    def _graph(self, name: str, graph: Graph) -> PreparedGraph | CompiledEntry:
+        """An entry's graph compiled, or prepared for the interpreter."""
         # On meta nothing is computed, and bodies prove more shapes than kernels would.
         native = self._numerics != "exact" and self._device.type != "meta"
         kernels = equivalent_kernels() if native else {}
@@ -338,11 +357,25 @@ class Model(TextGeneration, BlockModule):
                 fast = self._numerics == "fast"
                 options: dict[str, Any] = {"mode": self._mode, "fast": fast, "fp8": self.fp8}
                 self._compiler = Compiler(self._weights, self._device, kernels, **options)
-            with suppress(InterpretedError):
+            try:
                 return self._compiler.entry(graph)
+            except InterpretedError as error:
+                self._fall_back(name, False, str(error))
         if self._preparation is None:
             self._preparation = Preparation(self._device, kernels)
         return self._preparation.graph(graph)
+
+    def _fall_back(self, name: str, mode: Mode, reason: str) -> None:
+        if name in self._fallbacks:
+            return
+        self._fallbacks[name] = Fallback(mode, reason)
+        if self._mode == "reduce-overhead":
+            instead = "as straight-line code" if mode else "by the interpreter"
+            warnings.warn(
+                f"entry {name} cannot be replayed as a CUDA graph ({reason}): it runs {instead}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     # Being a module
 
@@ -351,7 +384,7 @@ class Model(TextGeneration, BlockModule):
         with self._lock:
             fresh = {
                 **{"_prepared": {}, "_preparation": None, "_compiler": None, "_weight_places": None},
-                **{"_watched": None, "_states": dict(self._states)},
+                **{"_watched": None, "_states": dict(self._states), "_fallbacks": dict(self._fallbacks)},
             }
             kept = {name: value for name, value in self.__dict__.items() if name != "_lock"}
         return {**kept, **fresh}

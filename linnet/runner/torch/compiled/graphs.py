@@ -21,15 +21,17 @@ WARM_UP_RUNS = 2
 
 class ReplayedEntry(CompiledEntry):
     """A compiled entry that is captured where it can be: nothing in it may wait for the device, and every state that it
-    writes must be written in place."""
+    writes must be written in place. `refused` says why it is not, once that is known; it then runs as it is, always."""
 
+    refused: str | None = None
     _graph: torch.cuda.CUDAGraph | None = None
     _seen = False
-    _capturable = True
     _addresses: Sequence[int] = ()
 
     def run(self, frame: Frame, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if self._written or not self._capturable or not self._seen:
+        if self._written and self.refused is None:
+            self.refused = f"it writes {self._written[0]} anew at each run and not in place"
+        if self.refused is not None or not self._seen:
             self._seen = True
             return super().run(frame, inputs)
         self.check(inputs)
@@ -40,9 +42,9 @@ class ReplayedEntry(CompiledEntry):
         if self._graph is None or self._addresses != addresses:
             try:
                 self._capture(arguments)
-            except RuntimeError:
-                # Something in the entry waits for the device; it runs as it is, always.
-                self._capturable, self._graph = False, None
+            except RuntimeError as error:
+                # Something in the entry waits for the device.
+                self.refused, self._graph = _first_line(error), None
                 torch.cuda.synchronize()
                 return super().run(frame, inputs)
             self._addresses = addresses
@@ -67,3 +69,10 @@ class ReplayedEntry(CompiledEntry):
         with torch.cuda.graph(graph):
             self._results: tuple[Tensor, ...] = self.forward(*own)
         self._graph = graph
+
+
+def _first_line(error: BaseException) -> str:
+    """What went wrong first: leaving a capture that has failed raises once more."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""Reading `bench.json`: what each kind of value must be, and every problem told with its key path."""
+"""Reading JSON that we write: what each kind of value must be, and every problem told with its key path."""
 
 from __future__ import annotations
 
@@ -23,19 +23,24 @@ Read = Callable[[Any], Value]
 
 @dataclass(slots=True)
 class JsonTable:
-    """A JSON object as it is read: each key is taken once, and what is left over is unknown."""
+    """A JSON object as it is read: each key is taken once, and what is left over is unknown.
+
+    `kind` and `help` are those of its problems.
+    """
 
     data: Mapping[str, Any]
     path: str
     problems: list[Problem]
     taken: set[str] = dataclasses.field(default_factory=set)
+    kind: str = "bench.value"
+    help: str = "Measure again with nest bench: the file is not meant to be written by hand."
 
     def where(self, key: str) -> str:
         return f"{self.path}.{key}" if self.path else key
 
     def problem(self, key: str, message: str) -> None:
-        help = "Measure again with nest bench: the file is not meant to be written by hand."
-        self.problems.append(Problem("bench.value", self.where(key), f"{bare(self.where(key))} {message}.", help))
+        where = self.where(key)
+        self.problems.append(Problem(self.kind, where, f"{bare(where)} {message}.", self.help))
 
     def take(self, key: str, read: Read[Value], default: Value) -> Value:
         """The value at `key`, which must be there; the problem and `default` where it is not, or not of its kind."""
@@ -54,7 +59,7 @@ class JsonTable:
         self.taken.add(key)
         value = self.data.get(key)
         if isinstance(value, dict):
-            return JsonTable(value, self.where(key), self.problems)
+            return JsonTable(value, self.where(key), self.problems, kind=self.kind, help=self.help)
         if key not in self.data:
             self.problem(key, "is missing")
         elif value is not None or not optional:

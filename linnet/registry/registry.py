@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
-import platformdirs
-
-from linnet.registry.errors import Problem, RegistryError
+from linnet.registry.errors import Problem
 from linnet.registry.layout import (
     EVENTS,
     INDEX,
@@ -41,7 +36,6 @@ from linnet.registry.records import (
 from linnet.registry.store.base import AbsentError, Store, StoreError
 
 Document = TypeVar("Document")
-REGISTRY_VARIABLE = "LINNET_REGISTRY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +162,3 @@ class Registry:
     def _misplaced(self, path: str, holds: str) -> RecordError:
         message = f"{path} in {self.url} is the document of {holds}."
         return RecordError([Problem("registry.misplaced", path, message, "The registry's copy is damaged.")])
-
-
-def registry_urls(given: str | None = None) -> Sequence[str]:
-    """The registries that are asked, in order: `given`, else LINNET_REGISTRY, either with commas between several; else
-    a folder in the user's data directory. Raises RegistryError where one of them is empty.
-    """
-    text, source = given, "--registry"
-    if text is None:
-        text, source = os.environ.get(REGISTRY_VARIABLE) or None, REGISTRY_VARIABLE
-    if text is None:
-        return [str(Path(platformdirs.user_data_dir("linnet")) / "registry")]
-    urls = [part.strip() for part in text.split(",")]
-    if not all(urls):
-        message = f"{source} names an empty registry."
-        raise RegistryError([Problem("registry.address", source, message, "Name a folder or an address.")])
-    return urls

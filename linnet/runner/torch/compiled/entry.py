@@ -18,6 +18,7 @@ from linnet.runner.torch.compiled.elementwise import fuse_elementwise
 from linnet.runner.torch.compiled.emit import Emitter, check, guard_graph
 from linnet.runner.torch.compiled.heads import join_heads
 from linnet.runner.torch.compiled.linears import add_residuals, fuse_gates, join_linears
+from linnet.runner.torch.compiled.quantised_inputs import round_inputs
 from linnet.runner.torch.compiled.store import WeightStore
 from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
 from linnet.runner.torch.interpreter import Frame
@@ -66,6 +67,7 @@ class CompiledEntry:
             if fast:
                 join_heads(graph)
                 fuse_gates(graph, store)
+                round_inputs(graph)
                 add_residuals(graph, store)
             read_prefixes(graph, fast, on_host)
         simplify(graph)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from linnet.registry.datasets import DatasetText
     from linnet.registry.locate import Located
     from linnet.runner.perplexity import Perplexity
+    from linnet.runner.tokenizer import TextTokenizer
     from linnet.runner.torch.module import Model
 
 # Tokens in a window where neither the caller nor the card says, if the cache holds as many.
@@ -63,32 +64,17 @@ def evaluate(
     **load: Any,
 ) -> Evaluation:
     """See `linnet.nest.evaluate`; `settings` is another package whose `[bench]` counts instead of this one's."""
-    from linnet import nest
-    from linnet.registry.locate import find_package
     from linnet.registry.package import digest_file
     from linnet.runner.bench import fp8_weights
-    from linnet.runner.errors import EvaluationError
     from linnet.runner.perplexity import measure
 
-    offline = load.get("offline")
-    package = find_package(name_or_dir, offline=offline)
-    card = package.card()
-    asked = settings or package
-    bench = asked.card().bench
-    read = _text(asked.folder, asked.card(), text, dataset, split, offline)
-    tokenizer = nest.tokenizer(name_or_dir, weights=load.get("weights"), offline=offline)
-    ids = tokenizer.encode(read.text, strict=False)
-    if limit_tokens is not None:
-        if limit_tokens < 2:
-            raise EvaluationError(f"{limit_tokens} tokens cannot be predicted: take 2 or more (--limit-tokens)")
-        ids = ids[:limit_tokens]
-    nest.require_torch()
-    model = nest.load(name_or_dir, **load)
-    model.tokenizer_source = lambda: tokenizer
-    positions = model.generics.get("MaxSeq")
-    window = window or bench.window or min(WINDOW, positions if isinstance(positions, int) else WINDOW)
-    stride = stride or bench.stride or max(1, window // 2)
-    _shrink_cache(model, window, batch)
+    given = (text, dataset, split)
+    found = prepare(
+        name_or_dir, given, window=window, limit_tokens=limit_tokens, batch=batch, settings=settings, load=load
+    )
+    card, model, tokenizer, ids = found.card, found.model, found.tokenizer, found.ids
+    window, read = found.window, found.text
+    stride = stride or found.stride or max(1, window // 2)
     result = measure(model, ids, window=window, stride=stride, batch=batch, entry=card.source.entry, watch=watch)
     pinned = card.tokenizer
     protocol = {
@@ -112,6 +98,56 @@ def evaluate(
         "device": str(model.device),
     }
     return Evaluation(card.model.name, result, protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A package about to be scored: its model, its text as `ids`, the tokens of a window, and the card's stride."""
+
+    card: Card
+    model: Model
+    tokenizer: TextTokenizer
+    text: DatasetText
+    ids: list[int]
+    window: int
+    stride: int | None
+
+
+def prepare(
+    name_or_dir: str | os.PathLike[str],
+    given: tuple[str | os.PathLike[str] | None, str | None, str | None] = (None, None, None),
+    *,
+    window: int | None = None,
+    limit_tokens: int | None = None,
+    batch: int = 1,
+    settings: Located | None = None,
+    load: Mapping[str, Any],
+) -> Prepared:
+    """Load a package and read its text: `given` are a file, a dataset and a split, else those of the `[bench]` of
+    `settings`, by default the package's own. Raises what `linnet.nest.evaluate` does."""
+    from linnet import nest
+    from linnet.registry.locate import find_package
+    from linnet.runner.errors import EvaluationError
+
+    offline = load.get("offline")
+    package = find_package(name_or_dir, offline=offline)
+    card = package.card()
+    asked = settings or package
+    bench = asked.card().bench
+    read = _text(asked.folder, asked.card(), *given, offline)
+    tokenizer = nest.tokenizer(name_or_dir, weights=load.get("weights"), offline=offline)
+    ids = tokenizer.encode(read.text, strict=False)
+    if limit_tokens is not None:
+        if limit_tokens < 2:
+            raise EvaluationError(f"{limit_tokens} tokens cannot be predicted: take 2 or more (--limit-tokens)")
+        ids = ids[:limit_tokens]
+    nest.require_torch()
+    model = nest.load(name_or_dir, **load)
+    model.tokenizer_source = lambda: tokenizer
+    positions = model.generics.get("MaxSeq")
+    window = window or bench.window or min(WINDOW, positions if isinstance(positions, int) else WINDOW)
+    _shrink_cache(model, window, batch)
+    return Prepared(card, model, tokenizer, read, ids, window, bench.stride)
 
 
 def _shrink_cache(model: Model, window: int, batch: int) -> None:

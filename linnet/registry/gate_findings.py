@@ -1,0 +1,195 @@
+"""What the gate finds: changes of a package against its last published version, and which of them it lets pass.
+
+A finding's id, `kind:where`, is stable: it is what a card's `[gate] allow` names, with `*` and `?` as in file names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from linnet.language.words import counted
+from linnet.registry.errors import nearest, shown
+
+REGRESSION, NOTICE = "regression", "notice"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`part` of the gate that finds it, as reports group findings; `meaning` is a sentence."""
+
+    part: str
+    meaning: str
+
+
+# The parts in the order of reports.
+PARTS = ("package", "manifest", "entries", "card", "weights", "perplexity", "speed", "memory")
+
+# Every kind of finding. A test compares it with docs/gate.md.
+KINDS: Mapping[str, Kind] = {
+    "new-package": Kind("package", "The registry has no version of the package, so that nothing is compared."),
+    "check-failed": Kind("package", "The package does not pass its static check."),
+    "version-taken": Kind("package", "The version is published with other content."),
+    "path-removed": Kind("manifest", "A parameter path is gone."),
+    "path-added": Kind("manifest", "A parameter path is new."),
+    "path-renamed": Kind("manifest", "The tensor of a parameter path is read by another path."),
+    "shape-changed": Kind("manifest", "A parameter has another shape."),
+    "dtype-changed": Kind("manifest", "A parameter has another dtype."),
+    "presence-changed": Kind("manifest", "An optional parameter is required now, or the reverse."),
+    "binding-renamed": Kind("manifest", "A parameter reads a tensor of another name."),
+    "entry-removed": Kind("entries", "An entry is gone."),
+    "entry-added": Kind("entries", "An entry is new."),
+    "entry-changed": Kind("entries", "An entry has another signature."),
+    "main-entry-changed": Kind("entries", "A call of the model runs another entry."),
+    "generic-removed": Kind("entries", "A generic of the root block is gone."),
+    "generic-added": Kind("entries", "A generic of the root block is new."),
+    "generic-changed": Kind("entries", "A generic of the root block has another value."),
+    "licence-changed": Kind("card", "The licence is another one."),
+    "tokenizer-changed": Kind("card", "The card names another tokenizer, template or special token."),
+    "bench-changed": Kind("card", "The card measures by another text, window, prompt or baseline."),
+    "limit-raised": Kind("card", "The card's [gate] allows more than the published one's."),
+    "allow-unused": Kind("card", "A pattern of [gate] allow accepts nothing."),
+    "weights-moved": Kind("weights", "The weights are of another repository or commit."),
+    "weights-added": Kind("weights", "A weight file is new."),
+    "weights-removed": Kind("weights", "A weight file is gone."),
+    "weights-changed": Kind("weights", "A weight file has other bytes."),
+    "perplexity-rose": Kind("perplexity", "The perplexity rose beyond the limit."),
+    "perplexity-unclear": Kind("perplexity", "The perplexity rose, within what its standard error leaves open."),
+    "perplexity-not-finite": Kind("perplexity", "The model has no perplexity: its logits are not all numbers."),
+    "tokens-changed": Kind("perplexity", "The text has other tokens, so that perplexities do not compare."),
+    "run-failed": Kind("perplexity", "The model cannot be run."),
+    "not-measured": Kind("perplexity", "A quantity that the gate judges was not measured."),
+    "decode-slower": Kind("speed", "Decoding is slower beyond the limit."),
+    "prompt-slower": Kind("speed", "A prompt takes longer beyond the limit."),
+    "speed-unclear": Kind("speed", "It is slower beyond the limit by the medians, but runs overlap."),
+    "memory-grew": Kind("memory", "The peak of memory grew beyond the limit."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line, from 1, of a file of the package; None stands for the file as a whole."""
+
+    file: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GateFinding:
+    """One change. `severity` is `regression`, which fails the gate, or `notice`.
+
+    `where` is what changed: a parameter path (`layers.{i}.` where it is so in several), an entry, a generic, a key of
+    the card, a weight file; empty where the kind says all. `allowed` is the pattern of `[gate] allow` that made a
+    notice of a regression.
+    """
+
+    kind: str
+    severity: str
+    where: str
+    message: str
+    help: str
+    place: Place | None = None
+    allowed: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}:{self.where}" if self.where else self.kind
+
+    @property
+    def part(self) -> str:
+        return KINDS[self.kind].part
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        found = dataclasses.asdict(self)
+        return {"id": self.id, "part": self.part, **found}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change at one path of the manifest, before changes that are alike in several layers become one finding.
+
+    `message` and `help` are formatted with `where` (the path, and in how many places it is), `before` and `after`.
+    """
+
+    kind: str
+    severity: str
+    path: str
+    before: str
+    after: str
+    message: str
+    help: str
+    place: Place | None = None
+
+
+def pattern(path: str) -> str:
+    """A path, or a tensor's name, with `{i}` for each array position: `layers.{i}.norm.weight`."""
+    return ".".join("{i}" if part.isascii() and part.isdigit() else part for part in path.split("."))
+
+
+def settle(findings: Sequence[GateFinding], changes: Sequence[Change], allow: Sequence[str]) -> list[GateFinding]:
+    """All findings, with those that `allow` accepts as notices, and changes that are alike in several layers as one.
+
+    An entry of `allow` accepts a change by its own path as well as by that of its group, and one that accepts nothing
+    is a finding itself.
+    """
+    used: set[str] = set()
+
+    def accepted(severity: str, *ids: str) -> str | None:
+        if severity != REGRESSION:
+            return None
+        for text in allow:
+            if any(fnmatchcase(id, text) for id in ids):
+                used.add(text)
+                return text
+        return None
+
+    groups: dict[tuple[str | None, ...], list[Change]] = {}
+    for item in changes:
+        ids = (f"{item.kind}:{item.path}", f"{item.kind}:{pattern(item.path)}")
+        key = (accepted(item.severity, *ids), item.kind, item.severity, item.message, item.help)
+        groups.setdefault((*key, *map(pattern, (item.path, item.before, item.after))), []).append(item)
+    found = [_as_finding(group, allowed=key[0]) for key, group in groups.items()]
+    found += [_allow(finding, accepted(finding.severity, finding.id)) for finding in findings]
+    found += [_unused(text, found) for text in allow if text not in used]
+    return sorted(found, key=_order)
+
+
+def judge(findings: Iterable[GateFinding], allow: Sequence[str]) -> list[GateFinding]:
+    """As `settle` for findings that come later (those that are measured), without a word on patterns left over."""
+    return [
+        _allow(f, next((text for text in allow if fnmatchcase(f.id, text)), None)) if f.severity == REGRESSION else f
+        for f in findings
+    ]
+
+
+def _as_finding(group: Sequence[Change], allowed: str | None) -> GateFinding:
+    first = group[0]
+    many = len(group) > 1
+    before, after, path = (pattern(text) if many else text for text in (first.before, first.after, first.path))
+    where = f"{path} (in {counted(len(group), 'place')})" if many else path
+    words = {"where": where, "before": before, "after": after}
+    finding = GateFinding(
+        first.kind, first.severity, path, first.message.format(**words), first.help.format(**words), first.place
+    )
+    return _allow(finding, allowed)
+
+
+def _allow(finding: GateFinding, text: str | None) -> GateFinding:
+    if text is None:
+        return finding
+    return dataclasses.replace(finding, severity=NOTICE, help=f"Accepted by [gate] allow: {shown(text)}.", allowed=text)
+
+
+def _unused(text: str, found: Sequence[GateFinding]) -> GateFinding:
+    close = nearest(text, [item.id for item in found if item.severity == REGRESSION], alike=0.6)
+    help = f"The nearest regression is {close}." if close else "Remove it, so that it accepts no later change unseen."
+    message = f"{shown(text)} in [gate] allow accepts nothing."
+    return GateFinding("allow-unused", NOTICE, text, message, help, Place("nest.toml"))
+
+
+def _order(finding: GateFinding) -> tuple[bool, int, str, str]:
+    return finding.severity != REGRESSION, PARTS.index(finding.part), finding.kind, finding.where

@@ -36,6 +36,7 @@ from linnet.registry.records import (
 from linnet.registry.store.base import AbsentError, Store, StoreError
 
 Document = TypeVar("Document")
+TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +112,23 @@ class Registry:
         `index/latest.json` says where to begin to look, and the store's list, where it can make one. Raises RecordError
         where the newest is damaged.
         """
-        hint = self.latest()
-        try:
-            number = self.newest_generation()
-        except StoreError:
-            # A static host lists nothing.
-            if hint is None:
-                raise
-            number = hint.generation
-        found = self._generation(max(number, hint.generation if hint else 0))
-        # Written since, or what a list that lags does not show.
-        while (later := self._generation(found.number + 1)).number > found.number:
-            found = later
-        if found.number == 0 and hint is not None:
-            raise AbsentError(self.url, generation_path(hint.generation))
-        return found
+        for _ in range(TRIES):
+            hint = self.latest()
+            try:
+                number = self.newest_generation()
+            except StoreError:
+                # A static host lists nothing.
+                if hint is None:
+                    raise
+                number = hint.generation
+            found = self._generation(max(number, hint.generation if hint else 0))
+            # Written since, or what a list that lags does not show.
+            while (later := self._generation(found.number + 1)).number > found.number:
+                found = later
+            if found.number or (hint is None and number == 0):
+                return found
+            # Removed between the two questions, because so many newer ones were written.
+        raise AbsentError(self.url, generation_path(number))
 
     def newest_generation(self) -> int:
         """The highest number of a generation that the store lists; 0 where there is none."""

@@ -103,7 +103,7 @@ def run_bench(
     load: Mapping[str, Any],
 ) -> tuple[BenchReport, Path]:
     """See `linnet.nest.bench`; also gives the file that was written."""
-    package = _find(name_or_dir, load.get("offline"))
+    package = find_here(name_or_dir, load.get("offline"))
     card = package.card()
     target = _output(package, card, output)
     prompt = prompt if prompt is not None else card.bench.prompt or PROMPT
@@ -146,7 +146,7 @@ def run_bench(
 # What is measured
 
 
-def _find(name: str | os.PathLike[str], offline: bool | None, beside: Path | None = None) -> Located:
+def find_here(name: str | os.PathLike[str], offline: bool | None = None, beside: Path | None = None) -> Located:
     """A package by name: one in the folder `beside` or in `./nests` comes before what `nest.load` takes."""
     text = os.fspath(name)
     if name_fault(text) is None:
@@ -164,7 +164,7 @@ def _baseline(
     if name is None:
         return None
     neighbours = package.folder.absolute().parent if package.repo is None else None
-    found = _find(name, offline, neighbours)
+    found = find_here(name, offline, neighbours)
     if found.folder.resolve() == package.folder.resolve():
         where = "--baseline" if named else "the card's [bench] baseline"
         raise nest.NestError(f"{card.model.name} cannot be its own baseline: name another package ({where})")

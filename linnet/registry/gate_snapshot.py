@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +77,9 @@ class Snapshot:
         )
 
 
-def published_snapshot(record: VersionRecord) -> Snapshot:
-    """A published version."""
+def published_snapshot(record: VersionRecord, parameters: Sequence[Mapping[str, Any]] | None) -> Snapshot:
+    """A published version; `parameters` are those of `Registry.parameters`."""
     kept = record.record
-    parameters = kept.get("parameters")
     entries = kept.get("entries")
     return Snapshot(
         name=record.name,

@@ -27,8 +27,8 @@ from linnet.registry.locate import Located
 from linnet.registry.package import name_fault, package_files
 from linnet.registry.package import package_path as path_in_package
 from linnet.registry.pins import pin_weights
-from linnet.registry.record_reader import RecordError, known_name, open_document
-from linnet.registry.records import SMALL_BYTES, VERSION_BYTES, VersionRecord
+from linnet.registry.record_reader import SCHEMA, RecordError, canonical, known_name, open_document
+from linnet.registry.records import SMALL_BYTES, VERSION_BYTES, ObjectRef, VersionRecord
 from linnet.registry.registry import Held, Registry
 from linnet.registry.report import CheckReport
 from linnet.registry.semver import in_order, next_free, version_fault
@@ -48,10 +48,10 @@ class PublishError(RegistryError):
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What is to be published: the record, and where the bytes of its objects lie, by digest."""
+    """What is to be published: the record, and the bytes of its objects or the files that have them, by digest."""
 
     record: VersionRecord
-    objects: Mapping[str, Path]
+    objects: Mapping[str, bytes | Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ def make_publication(
     pinned = pin_weights(package.folder, card, weights)
     found = package_record(package)
     tensors = {item["tensor"] for item in found["parameters"] if item["present"]}
+    manifest = canonical({"schema": SCHEMA, "parameters": found["parameters"]})
+    digest = hashlib.sha256(manifest).hexdigest()
     record = VersionRecord(
         name=card.model.name,
         version=number,
@@ -98,9 +100,10 @@ def make_publication(
         check={**check.to_dict(), "package": card.model.name},
         bench=dataclasses.asdict(bench) if bench is not None else None,
         gate=gate,
+        manifest=ObjectRef(digest, len(manifest)),
     )
     paths = {file.sha256: path_in_package(package.folder, file.path) for file in files}
-    return Publication(record, {**paths, **pinned.objects})
+    return Publication(record, {**paths, **pinned.objects, digest: manifest})
 
 
 def _checked_version(name: str, version: str | None) -> str:
@@ -113,8 +116,11 @@ def _checked_version(name: str, version: str | None) -> str:
     return version
 
 
-def publish_version(registry: Registry, publication: Publication, say: Say = lambda step: None) -> Published:
-    """Publish, and return once a fresh client can load it. `say` is told each step.
+def publish_version(
+    registry: Registry, publication: Publication, say: Say = lambda step: None, *, fresh: Registry | None = None
+) -> Published:
+    """Publish, and return once a fresh client can load it. `say` is told each step; `fresh` is the registry opened
+    anew, for reading back.
 
     The same content published before is success. Raises PublishError for a name or version that is taken, or a package
     that takes no versions; StoreError; PackageError for a file that changed meanwhile.
@@ -132,7 +138,7 @@ def publish_version(registry: Registry, publication: Publication, say: Say = lam
     item = generation.index.get(record.name)
     update_package(registry, record.name, item.package if item is not None else None)
     say("reading back")
-    read_back(registry, publication, held.sha256)
+    read_back(registry, publication, held.sha256, fresh or registry)
     return Published(held.document, held.sha256, created, generation.number)
 
 
@@ -162,22 +168,22 @@ def check_publishable(registry: Registry, record: VersionRecord) -> Held[Version
     return before
 
 
-def read_back(registry: Registry, publication: Publication, sha256: str) -> None:
-    """Ask for everything that a client needs, and compare the digests. Objects that are damaged or gone are written
-    again. Raises StoreError where the registry does not give what it was given.
+def read_back(registry: Registry, publication: Publication, sha256: str, fresh: Registry) -> None:
+    """Ask `fresh` for everything that a client needs, and compare the digests. Objects that are damaged or gone are
+    written again. Raises StoreError where the registry does not give what it was given.
     """
     record = publication.record
-    package = registry.package(record.name)
+    package = fresh.package(record.name)
     entry = package.entry(record.version) if package is not None else None
     if (entry is None and not (package and package.omitted)) or (entry is not None and entry.sha256 != sha256):
         raise _not_visible(registry, f"packages/{record.name}.json does not list {record.version}")
-    if registry.version(record.name, record.version).sha256 != sha256:
+    if fresh.version(record.name, record.version).sha256 != sha256:
         raise _not_visible(registry, f"{version_path(record.name, record.version)} is not what was written")
     wanted = record.objects()
-    faulty = _faulty_objects(registry, wanted)
+    faulty = _faulty_objects(fresh, wanted)
     for digest in faulty:
         registry.store.replace(object_path(digest), _bytes_of(publication, digest))
-    if _faulty_objects(registry, {digest: wanted[digest] for digest in faulty}):
+    if _faulty_objects(fresh, {digest: wanted[digest] for digest in faulty}):
         raise _not_visible(registry, f"{object_path(faulty[0])} does not have the bytes that were written")
 
 
@@ -275,6 +281,8 @@ def _batches(objects: Mapping[str, int]) -> Iterator[list[str]]:
 def _bytes_of(publication: Publication, digest: str) -> bytes:
     """The bytes of an object, which must be those that the record means."""
     path = publication.objects[digest]
+    if isinstance(path, bytes):
+        return path
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != digest:
         message = f"{path} changed while it was published."

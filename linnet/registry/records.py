@@ -47,6 +47,7 @@ from linnet.registry.semver import in_order, is_release, precedence
 
 # Bounds on documents, in bytes: no reader takes more.
 VERSION_BYTES, EVENT_BYTES, INDEX_BYTES, SMALL_BYTES = 4 << 20, 16 << 10, 256 << 20, 4 << 10
+MANIFEST_BYTES = 64 << 20
 # What a client fetches first stays small, however many versions there are.
 PACKAGE_BYTES = 48_000
 EVENT_KINDS = ("yank", "unyank", "alias", "status")
@@ -73,11 +74,20 @@ class WeightsPin:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """Bytes that the registry holds: their sha256, and how many they are."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class VersionRecord:
     """A published version, for good.
 
     `published` is UTC. `files` are those of the package without weights. `card` is `Card.to_dict()`, `record` is what
-    lists and pages are made of, `check`, `bench` and `gate` are results as their rooms write them.
+    lists are made of, `check`, `bench` and `gate` are results as their rooms write them. `manifest` is the object that
+    lists the parameters, which a client that loads the version has no need of.
     """
 
     name: str
@@ -91,6 +101,7 @@ class VersionRecord:
     check: Mapping[str, Any]
     bench: Mapping[str, Any] | None = None
     gate: Mapping[str, Any] | None = None
+    manifest: ObjectRef | None = None
 
     @property
     def content(self) -> tuple[Any, ...]:
@@ -100,7 +111,8 @@ class VersionRecord:
     def objects(self) -> dict[str, int]:
         """The digests that the registry holds for this version, each with its size in bytes."""
         files = {file.sha256: file.size for file in self.files}
-        return files | {file.sha256: file.size for file in self.weights.files if file.object}
+        files |= {file.sha256: file.size for file in self.weights.files if file.object}
+        return files | ({self.manifest.sha256: self.manifest.size} if self.manifest else {})
 
     def to_bytes(self) -> bytes:
         """The document."""
@@ -123,6 +135,7 @@ class VersionRecord:
             check=table.take("check", mapping, {}),
             bench=table.take("bench", or_null(mapping), None),
             gate=table.take("gate", or_null(mapping), None),
+            manifest=_object(table.sub("manifest", optional=True)),
         )
         close_document(table)
         return record
@@ -359,6 +372,14 @@ def _files(value: Any) -> tuple[PackageFile, ...]:
         files.append(PackageFile(safe_path(item["path"]), natural(item["size"]), sha256(item["sha256"])))
     all_different(file.path for file in files)
     return tuple(files)
+
+
+def _object(table: JsonTable | None) -> ObjectRef | None:
+    if table is None:
+        return None
+    found = ObjectRef(table.take("sha256", sha256, ""), table.take("size", natural, 0))
+    table.close()
+    return found
 
 
 def _weights(table: JsonTable) -> WeightsPin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from linnet.registry.errors import Problem
 from linnet.registry.layout import (
@@ -17,13 +17,15 @@ from linnet.registry.layout import (
     generation_path,
     listed_events,
     listed_versions,
+    object_path,
     package_path,
     version_path,
 )
-from linnet.registry.record_reader import RecordError
+from linnet.registry.record_reader import RecordError, list_of_objects, open_document
 from linnet.registry.records import (
     EVENT_BYTES,
     INDEX_BYTES,
+    MANIFEST_BYTES,
     PACKAGE_BYTES,
     SMALL_BYTES,
     VERSION_BYTES,
@@ -77,6 +79,21 @@ class Registry:
         if (record.name, record.version) != (name, version):
             raise self._misplaced(path, f"{record.name} {record.version}")
         return Held(record, hashlib.sha256(data).hexdigest())
+
+    def parameters(self, record: VersionRecord) -> list[dict[str, Any]] | None:
+        """The parameters of a version, as an index record has them; None where it lists none.
+
+        Raises RecordError where the bytes are not those that the version means.
+        """
+        if record.manifest is None:
+            return None
+        path = object_path(record.manifest.sha256)
+        data = self.read(path, MANIFEST_BYTES)
+        if hashlib.sha256(data).hexdigest() != record.manifest.sha256:
+            message = f"{path} in {self.url} has other bytes than its name says."
+            raise RecordError([Problem("registry.wrong-bytes", path, message, "Try another registry or mirror.")])
+        found = open_document(data, path).take("parameters", list_of_objects, ())
+        return list(found)
 
     def versions(self, name: str) -> list[str]:
         """The versions of a package, the first first, as the store lists them."""

@@ -30,16 +30,14 @@ def tiny_publication(folder: Path, name: str, version: str, content: str = "") -
         objects[digest].write_bytes(data)
         files.append(PackageFile(path, len(data), digest))
     *own, weights = sorted(files, key=lambda file: file.path == "model.safetensors")
-    model = {
-        "name": name, "title": name.title(), "summary": "A tiny one.", "license": "MIT", "family": "tiny", "tags": ["t"],
-    }  # fmt: skip
+    model = {"name": name, "title": name.title(), "summary": "A tiny one.", "license": "MIT", "family": "tiny"}
     record = VersionRecord(
         name=name,
         version=version,
         publish_id=uuid.uuid4().hex,
         published=WHEN,
         files=tuple(own),
-        card={"model": model},
+        card={"model": {**model, "tags": ["t"]}},
         weights=WeightsPin(None, None, (WeightRecord(weights.path, weights.size, weights.sha256, object=True),)),
         record={"parameter_count": 7, "entries": []},
         check=CHECK,

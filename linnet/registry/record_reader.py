@@ -17,6 +17,7 @@ from linnet.registry.strict_json import BadJsonError, parse_json
 SCHEMA = 1
 REASON_CHARACTERS = 200
 ALIAS_CHARACTERS = 32
+NO_OBJECTS: tuple[dict[str, Any], ...] = ()
 
 
 class RecordError(RegistryError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from linnet.registry.bench_reader import (
     JsonTable,
@@ -26,6 +26,7 @@ from linnet.registry.bench_reader import (
 )
 from linnet.registry.package import PackageFile
 from linnet.registry.record_reader import (
+    NO_OBJECTS,
     SCHEMA,
     aliases,
     all_different,
@@ -333,8 +334,8 @@ class IndexRecord:
     def from_bytes(cls, data: bytes, where: str) -> IndexRecord:
         """The index written in `data`, which lies at the path `where`. Raises RecordError, UnknownSchemaError."""
         table = open_document(data, where)
-        packages, nothing = [], cast("tuple[dict[str, Any], ...]", ())
-        for i, value in enumerate(table.take("packages", list_of_objects, nothing)):
+        packages = []
+        for i, value in enumerate(table.take("packages", list_of_objects, NO_OBJECTS)):
             inner = JsonTable(value, f"packages[{i}]", table.problems, kind=table.kind, help=table.help)
             record = PackageRecord.from_table(inner)
             packages.append(IndexPackage(record, inner.take("summary", or_null(mapping), None)))

@@ -21,7 +21,7 @@ from linnet.registry.layout import (
     package_path,
     version_path,
 )
-from linnet.registry.record_reader import RecordError, list_of_objects, open_document
+from linnet.registry.record_reader import NO_OBJECTS, RecordError, list_of_objects, open_document
 from linnet.registry.records import (
     EVENT_BYTES,
     INDEX_BYTES,
@@ -92,7 +92,7 @@ class Registry:
         if hashlib.sha256(data).hexdigest() != record.manifest.sha256:
             message = f"{path} in {self.url} has other bytes than its name says."
             raise RecordError([Problem("registry.wrong-bytes", path, message, "Try another registry or mirror.")])
-        found = open_document(data, path).take("parameters", list_of_objects, ())
+        found = open_document(data, path).take("parameters", list_of_objects, NO_OBJECTS)
         return list(found)
 
     def versions(self, name: str) -> list[str]:

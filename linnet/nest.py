@@ -421,7 +421,8 @@ def dtype_name(dtype: str | torch.dtype) -> str:
 
 
 def find_device(device: str | torch.device | None) -> str:
-    """A device that torch can put tensors on; None is the GPU where there is one. Raises DeviceError."""
+    """A device that torch can put tensors on; None is the GPU where there is one. Raises DeviceError, which names those
+    that there are."""
     import torch
 
     if device is None:
@@ -429,16 +430,30 @@ def find_device(device: str | torch.device | None) -> str:
     try:
         place = torch.device(str(device))
     except RuntimeError:
-        raise DeviceError(f"device={str(device)!r} is not known to torch; write cpu, cuda, cuda:1 or meta") from None
+        raise DeviceError(
+            f"device={str(device)!r} is not known to torch; this machine has {', '.join(_devices())} and meta"
+        ) from None
     try:
         torch.empty(1, device=place)
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, AssertionError, ImportError) as error:
-        # Builds of torch without a device's code say so with any of these.
-        reason = (str(error).splitlines() or ["it cannot hold a tensor"])[0].rstrip(".")
+        # Builds of torch without a device's code say so with any of these, some at great length.
+        reason = (str(error).splitlines() or ["it cannot hold a tensor"])[0].partition(". ")[0].rstrip(".")
         raise DeviceError(
-            f"device={str(device)!r} cannot be used here ({reason}); leave device= out to take what there is"
+            f"device={str(device)!r} cannot be used here ({reason}); this machine has {', '.join(_devices())}: "
+            "name one of them, or leave device= out"
         ) from None
     return str(place)
+
+
+def _devices() -> list[str]:
+    """The devices that compute here, as torch names them."""
+    import torch
+
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    count = torch.accelerator.device_count() if kind is not None else 0
+    return ["cpu", *(f"{kind.type}:{i}" for i in range(count) if kind is not None)]
 
 
 def _shapes(bound: BoundProgram, bindings: Bindings, *, shrunk: bool) -> dict[str, torch.Tensor]:

@@ -87,6 +87,11 @@ def _out_of_memory(error: Exception) -> Wording:
     )
 
 
+def _runtime_error(error: Exception) -> Wording:
+    """torch's own error where a CPU is out of memory, which has no class of its own."""
+    return _out_of_memory(error) if "tried to allocate" in str(error) else _unexpected(error)
+
+
 def _unexpected(error: Exception) -> Wording:
     return Wording(
         f"something went wrong that should not have ({type(error).__name__}: {error}); "
@@ -97,7 +102,9 @@ def _unexpected(error: Exception) -> Wording:
 
 # Looked up by qualified name along the error's classes, so that no room is imported before it is needed.
 TABLE: dict[str, Callable[[Exception], Wording]] = {
+    "builtins.MemoryError": _out_of_memory,
     "builtins.OSError": _os_error,
+    "builtins.RuntimeError": _runtime_error,
     "linnet.benchmark.BenchMemoryError": _plain(COULD_NOT),
     "linnet.checkpoint.CheckpointError": _plain(COULD_NOT),
     "linnet.convert.errors.ConvertError": _plain(PROBLEMS),

@@ -75,7 +75,24 @@ class SizeError(RunnerError):
 
 
 class AllocationError(RunnerError, MemoryError):
-    """Memory that the machine does not have."""
+    """Memory that a device does not have: bytes that `what` needs at once, and bytes that are free; None: not known."""
+
+    def __init__(self, what: str, device: str, needed: int | None, free: int | None) -> None:
+        self.needed = needed
+        self.free = free
+        wants = "more memory" if needed is None else f"{memory_text(needed)} more"
+        has = "which it does not have" if free is None else f"where {memory_text(free)} are free"
+        super().__init__(
+            f"{what} needs {wants} on {device}, {has}: take smaller sizes (a shorter cache, MaxSeq; fewer rows) "
+            "or another device"
+        )
+
+
+def memory_text(size: int) -> str:
+    """Bytes for people: `512 bytes`, `3.2 MiB`, `15.3 GiB`."""
+    if size < 2**20:
+        return f"{size:,} bytes"
+    return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.1f} GiB"
 
 
 class SpecError(RunnerError):

@@ -76,6 +76,11 @@ def test_a_full_device_is_told_with_both_sizes() -> None:
     assert wording.code == COULD_NOT
     assert wording.text.startswith("the device is out of memory: it was asked for 2.50 GiB and has 1.21 GiB free; take")
     assert describe(torch.OutOfMemoryError("")).text.startswith("the device is out of memory; take")
+    text = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 64"
+    wording = describe(RuntimeError(f"{text} bytes. Error code 12 (Cannot allocate memory)"))
+    assert wording.text.startswith("the device is out of memory: it was asked for 64 bytes; take")
+    assert describe(MemoryError()).code == COULD_NOT
+    assert describe(RuntimeError("a shape is wrong")).text.startswith("something went wrong that should not have")
 
 
 def test_an_unexpected_error_asks_for_a_report(

@@ -104,7 +104,7 @@ def test_weights_that_do_not_fit_other_generics_say_so(tiny: Path) -> None:
     [
         ({"backend": "mlx"}, 'backend="mlx" comes in a later version'),
         ({"backend": "jax"}, "backend='jax' is not known"),
-        ({"device": "quantum"}, "device='quantum' is not known to torch; write cpu, cuda"),
+        ({"device": "quantum"}, "device='quantum' is not known to torch; this machine has cpu"),
         ({"numerics": "engine"}, "numerics='engine' is not known"),
         ({"compile": "fastest"}, "compile='fastest' is not known; write True, False,"),
         ({"compile": "reduce-overhead", "device": "cpu"}, "replays CUDA graphs, and the device is cpu"),
@@ -145,9 +145,19 @@ def test_load_names_what_is_wrong(tiny: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it is about a machine without a GPU")
 def test_load_says_that_a_device_is_not_here(tiny: Path) -> None:
-    for device in ("cuda", torch.device("cuda", 1)):
-        with pytest.raises(nest.DeviceError, match=r"device='cuda(:1)?' cannot be used here \(.+\); leave device= out"):
+    for device in ("cuda", torch.device("cuda", 1), "vulkan"):
+        said = r"^device='[a-z:1]+' cannot be used here \([^()]+\); this machine has cpu: name one of them, or leave"
+        with pytest.raises(nest.DeviceError, match=said):
             nest.load(tiny, device=device)
+    with pytest.raises(nest.DeviceError, match=r"'gpu' is not known to torch; this machine has cpu and meta$"):
+        nest.load(tiny, device="gpu")
+
+
+def test_the_devices_of_a_machine_are_counted(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    with pytest.raises(nest.DeviceError, match=r"this machine has cpu, cuda:0, cuda:1: name one of them"):
+        nest.load(tiny, device="vulkan")
 
 
 def test_load_names_a_source_that_is_no_file(tiny: Path) -> None:

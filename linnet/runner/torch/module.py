@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +23,6 @@ from linnet.language.program.lower_values import LowerError
 from linnet.language.program.manifest import ManifestEntry
 from linnet.language.program.types import FLOATS, OptionalType
 from linnet.runner.errors import (
-    AllocationError,
     IndexRangeError,
     InputError,
     SizeError,
@@ -41,6 +39,7 @@ from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import equivalent_kernels
+from linnet.runner.torch.memory import allocation_error
 from linnet.runner.torch.nonfinite import explain_nonfinite
 from linnet.runner.torch.precision import full_precision
 from linnet.runner.torch.sharing import own, own_states, places
@@ -49,6 +48,7 @@ from linnet.runner.torch.weights import (
     WeightsReport,
     check_tensors,
     empty_weights,
+    move_weights,
     read_weights,
 )
 
@@ -275,25 +275,30 @@ class Model(TextGeneration, BlockModule):
         Generics that the inputs do not determine are given in `generics`. Integer inputs may have any integer dtype;
         floats have the declared one. If it refuses a value, no state has changed. Raises UnknownEntryError, InputError,
         IndexRangeError (an id outside the vocabulary, a position beyond the cache), IntegerDivisionError, WeightsError
-        (a parameter was replaced by one that does not fit), AllocationError (too little memory; on a GPU what torch
-        raises).
+        (a parameter was replaced by one that does not fit), AllocationError (too little memory).
         """
         function = self._functions.get(name) if isinstance(name, str) else None
         if function is None:
             raise UnknownEntryError(name, self._functions)
         given = check_generics(function, generics)
-        with self._lock:
-            weights = self._current()
-            taken = convert_inputs(function, inputs, {**self._bound.generics, **given}, self._device)
-            if self._compiler is not None and self._compiler.store.stale():
-                self._settle(self._device)
-            prepared = self._prepare(function, taken, given)
-            if isinstance(prepared.graph, CompiledEntry) and prepared.graph.bind(weights):
-                self._weight_places = None
-            if prepared.stateful:
+        try:
+            with self._lock:
+                weights = self._current()
+                taken = convert_inputs(function, inputs, {**self._bound.generics, **given}, self._device)
+                if self._compiler is not None and self._compiler.store.stale():
+                    self._settle(self._device)
+                prepared = self._prepare(function, taken, given)
+                if isinstance(prepared.graph, CompiledEntry) and prepared.graph.bind(weights):
+                    self._weight_places = None
+                if prepared.stateful:
+                    results = self._run(prepared, weights, taken.tensors)
+            if not prepared.stateful:
                 results = self._run(prepared, weights, taken.tensors)
-        if not prepared.stateful:
-            results = self._run(prepared, weights, taken.tensors)
+        except (RuntimeError, MemoryError) as error:
+            short = allocation_error(error, f"entry {name}", self._device)
+            if short is None:
+                raise
+            raise short from error
         if isinstance(prepared.graph, ReplayedEntry) and prepared.graph.refused is not None:
             self._fall_back(name, True, prepared.graph.refused)
         return _arrange(prepared.entry.result, results)
@@ -321,12 +326,6 @@ class Model(TextGeneration, BlockModule):
         except IndexRangeError as error:
             error.entry = prepared.entry.name
             raise
-        except RuntimeError as error:
-            wanted = re.search(r"tried to allocate (\d+) bytes", str(error))
-            if wanted is None:
-                raise
-            problem = f"entry {prepared.entry.name}: a tensor of {int(wanted[1]):,} bytes does not fit in memory"
-            raise AllocationError(f"{problem}: take smaller sizes") from error
         self._states.update(frame.allocated)
         self._states.update((path, value.detach()) for path, value in written.items())
         return [to_native(x, v.spec.dtype) for x, v in zip(results, prepared.entry.graph.outputs, strict=True)]
@@ -527,7 +526,7 @@ def load_model(
     """A model of `bound`.
 
     `weights`: files to map, tensors by path, or None on the meta device, where weights have shapes only. `convert` lets
-    floating tensors of another dtype be converted to the manifest's as they load. Raises WeightsError.
+    floating tensors of another dtype be converted to the manifest's as they load. Raises WeightsError, AllocationError.
     """
     place = torch.device(device or "cpu")
     report = WeightsReport()
@@ -539,8 +538,7 @@ def load_model(
         raise ValueError("weights are needed on every device but meta")
     else:
         check_tensors(bound.manifest, weights)
-        moved = {id(tensor): tensor.to(place) for tensor in weights.values()}
-        tensors = {path: moved[id(tensor)] for path, tensor in weights.items()}
+        tensors = move_weights(weights, place)
     options: dict[str, Any] = {"numerics": numerics, "trainable": trainable, "compile": compile, "fp8": fp8}
     return Model(bound, tensors, entry=entry, device=place, report=report, **options)
 

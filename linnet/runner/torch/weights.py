@@ -18,6 +18,7 @@ from linnet.language.program.types import FLOATS, SAFETENSORS
 from linnet.language.words import counted
 from linnet.runner.errors import SizeError, WeightsError
 from linnet.runner.torch.dtypes import NAMES, NATIVE, integer_range, is_too_large
+from linnet.runner.torch.memory import loading
 
 # E4M3 has two NaN bytes; everything else is a number.
 E4M3_NAN = (0x7F, 0xFF)
@@ -65,7 +66,7 @@ def read_weights(
     On the CPU a tensor whose dtype is the manifest's is a private mapping of its file: no bytes are copied until they
     are written. Two paths bound to one tensor share it. With `convert`, floating tensors are converted to the
     manifest's dtype; without it another dtype is an error. Raises WeightsError: tensors missing, unreadable, of
-    another shape or dtype, paths the manifest lacks, or E4M3 tensors that hold NaN bytes.
+    another shape or dtype, paths the manifest lacks, or E4M3 tensors that hold NaN bytes; AllocationError.
     """
     # Weights that are given as tensors need torch alone.
     from safetensors import SafetensorError, safe_open
@@ -77,7 +78,7 @@ def read_weights(
     tensors: dict[str, Tensor] = {}
     read: dict[tuple[Path, str, str], Tensor] = {}
     entries = manifest.by_path()
-    with ExitStack() as stack:
+    with loading(_needed(manifest, places, device), device), ExitStack() as stack:
         handles: dict[Path, Any] = {}
         for path, place in places.items():
             dtype = entries[path].dtype
@@ -103,6 +104,25 @@ def read_weights(
     if problems:
         raise WeightsError(problems)
     return tensors, report
+
+
+def _needed(manifest: Manifest, places: Mapping[str, TensorLocation], device: torch.device) -> int:
+    """Bytes that loading takes: of tensors that cannot stay where their files are mapped."""
+    entries = manifest.by_path()
+    found = {(place.file, place.name, entries[path].dtype): place for path, place in places.items()}
+    return sum(
+        math.prod(place.shape) * NATIVE[dtype].itemsize
+        for (*_, dtype), place in found.items()
+        if device.type != "cpu" or NATIVE[SAFETENSORS.get(place.dtype, place.dtype)] != NATIVE[dtype]
+    )
+
+
+def move_weights(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """The tensors on `device`; paths that share one share it still. Raises AllocationError."""
+    unique = {id(tensor): tensor for tensor in tensors.values()}
+    with loading(sum(tensor.nbytes for tensor in unique.values() if tensor.device != device), device):
+        moved = {key: tensor.to(device) for key, tensor in unique.items()}
+    return {path: moved[id(tensor)] for path, tensor in tensors.items()}
 
 
 def _match(manifest: Manifest, source: WeightSource, convert: bool) -> tuple[dict[str, TensorLocation], list[str]]:

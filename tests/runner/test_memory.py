@@ -1,0 +1,102 @@
+"""Memory that is short: which sizes are told, on a CPU and on a GPU, whose errors are made up here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from linnet.language.program.binding import BoundProgram
+from linnet.runner.errors import AllocationError, memory_text
+from linnet.runner.torch import memory
+from linnet.runner.torch.memory import allocation_error, loading
+from linnet.runner.torch.module import load_model
+from linnet.runner.torch.weights import TensorLocation, WeightSource
+
+CPU = torch.device("cpu")
+GPU = (
+    "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139.80 GiB of which 1.21 GiB is "
+    "free. Including non-PyTorch memory, this process has 138.59 GiB memory in use."
+)
+SOURCE = """\
+module m
+
+pub block Table {
+    param weight: Tensor[512, 1024; f32]
+
+    pub entry forward() -> Tensor[512, 1024; f32] {
+        return weight + weight
+    }
+}
+"""
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 3 * 2**19)
+    monkeypatch.setattr(memory, "_swap", lambda: 0)
+
+
+@pytest.mark.usefixtures("free")
+@pytest.mark.parametrize(
+    ("error", "device", "said"),
+    [
+        (
+            torch.OutOfMemoryError(GPU),
+            "cuda:0",
+            "entry decode needs 2.5 GiB more on cuda:0, where 1.5 MiB are free: take",
+        ),
+        (torch.OutOfMemoryError(""), "cuda", "entry decode needs more memory on cuda, where 1.5 MiB are free: take"),
+        (RuntimeError("you tried to allocate 4096 bytes."), "cpu", "needs 4,096 bytes more on cpu, where 1.5 MiB are"),
+        (MemoryError(), "cpu", "entry decode needs more memory on cpu, where 1.5 MiB are free: take smaller sizes"),
+    ],
+    ids=["cuda", "cuda, silent", "cpu", "python"],
+)
+def test_what_torch_says_becomes_a_sentence(error: Exception, device: str, said: str) -> None:
+    made = allocation_error(error, "entry decode", torch.device(device))
+    assert said in str(made)
+    assert isinstance(made, MemoryError)
+
+
+def test_what_is_free_is_left_out_where_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 0)
+    assert "needs more memory on cpu, which it does not have: take" in str(allocation_error(MemoryError(), "x", CPU))
+
+
+def test_other_errors_are_no_matter_of_memory() -> None:
+    assert allocation_error(RuntimeError("a shape is wrong"), "entry decode", CPU) is None
+    assert allocation_error(AllocationError("x", "cpu", 1, 1), "entry decode", CPU) is None
+
+
+@pytest.mark.usefixtures("free")
+def test_weights_that_do_not_fit_are_refused_before_they_are_read(
+    bind_source: Callable[..., BoundProgram], tmp_path: Path
+) -> None:
+    bound = bind_source(SOURCE)
+    file = tmp_path / "model.safetensors"
+    save_file({"weight": torch.ones(512, 1024, dtype=torch.bfloat16)}, file)
+    source = WeightSource({}, {"weight": TensorLocation(file, "weight", "BF16", (512, 1024))})
+    said = r"^loading the weights needs 2\.0 MiB more on cpu, where 1\.5 MiB are free: take smaller sizes"
+    with pytest.raises(AllocationError, match=said):
+        load_model(bound, source, convert=True)
+    # Those that stay where their file is mapped take none.
+    save_file({"weight": torch.ones(512, 1024)}, file)
+    load_model(bound, WeightSource({}, {"weight": TensorLocation(file, "weight", "F32", (512, 1024))}))
+
+
+@pytest.mark.usefixtures("free")
+def test_a_gpu_is_asked_first() -> None:
+    said = r"loading the weights needs 15\.3 GiB more on cuda:0, where 1\.5 MiB are free"
+    with pytest.raises(AllocationError, match=said), loading(16430000000, torch.device("cuda:0")):
+        raise torch.OutOfMemoryError(GPU)
+    with pytest.raises(RuntimeError, match="another"), loading(2, CPU):
+        raise RuntimeError("another")
+
+
+def test_sizes_as_people_read_them() -> None:
+    assert [memory_text(n) for n in (0, 4096, 2**20, 5 * 2**29, 2**44)] == [
+        "0 bytes", "4,096 bytes", "1.0 MiB", "2.5 GiB", "16,384.0 GiB",
+    ]  # fmt: skip

@@ -47,7 +47,8 @@ def run_demo(nests: Path, output: Path, say: Callable[[str], None]) -> DemoResul
     from linnet import nest
     from linnet.checkpoint import fetch_checkpoint
     from linnet.language.words import counted
-    from linnet.registry.index import build_index, write_index
+    from linnet.registry.index import write_index
+    from linnet.registry.index_build import build_index
     from linnet.registry.locate import package_folders
     from linnet.registry.package import human_size
     from linnet.site_builder.build import build_site, refuse_foreign

@@ -194,15 +194,15 @@ def check(
     return report.with_section(_smoke_section(report, located.folder, smoke, given))
 
 
-def index(nests: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The records of all packages in a folder, sorted by name, as the index file holds them.
+def index(*roots: str | os.PathLike[str], processes: int | None = None) -> list[dict[str, Any]]:
+    """The records of all packages under `roots` (folders, or "hf://org"), sorted by name, as the index file holds them.
 
-    Raises RegistryError with the problems of every package that does not pass the static check.
+    What did not change since it was last asked for is not checked again; the rest is, in `processes` processes (None:
+    as many as are worth it). Raises RegistryError with the problems of every package that fails the static check.
     """
-    from linnet.registry.index import build_index
+    from linnet.registry.index_build import index_records
 
-    records: list[dict[str, Any]] = build_index(Path(nests).expanduser())["packages"]
-    return records
+    return index_records(roots, processes)
 
 
 def convert(

@@ -22,7 +22,7 @@ def command(nests: Path | None, output: Path, base_url: str | None, quiet: bool)
     Example: nest site build --nests nests -o site
     """
     from linnet.language.words import counted
-    from linnet.registry.index import build_index
+    from linnet.registry.index_build import build_index
     from linnet.registry.locate import BUNDLED
     from linnet.site_builder.build import build_site
     from linnet.site_builder.collect import PackageSource

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from linnet.language.check import load
+from linnet.language.check import CheckResult, load
 from linnet.language.diagnostics import Diagnostic
 from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import Program
@@ -61,23 +61,30 @@ class _Check:
 
 
 def check_package(
-    package: Path | Located, *, hub: bool = True, strict: bool = False, weights: Path | None = None
+    package: Path | Located,
+    *,
+    hub: bool = True,
+    strict: bool = False,
+    weights: Path | None = None,
+    caches: bool = True,
+    load_source: Callable[[Path], CheckResult] = load,
 ) -> CheckReport:
     """Check a package: card, README, files, source, generics against `where`, bindings, manifest against headers.
 
     `weights` names a folder with the weight files, or the one file; without it they are looked for beside the card and
-    in the Hub's cache, and with `hub` the headers of those that are absent are read from the Hub. Under `strict`
-    warnings are errors. What is wrong with the package is in the report, never raised.
+    in the caches, unless `caches` is False, and with `hub` the headers of those that are absent are read from the Hub.
+    Under `strict` warnings are errors. `load_source` is for who checks many packages of one source. What is wrong with
+    the package is in the report, never raised.
     """
     located = package if isinstance(package, Located) else Located(package)
     run = _Check(located, strict)
     _check_card(run)
     _check_readme(run)
     _check_files(run)
-    _check_source(run)
+    _check_source(run, load_source)
     _check_generics(run)
     _check_bindings(run)
-    _check_weights(run, hub, weights)
+    _check_weights(run, hub, weights, caches)
     name = run.card.model.name if run.card else ""
     bound = run.bound if run.card else None
     return CheckReport(str(located.folder), name, tuple(run.sections), run.card, bound, run.match)
@@ -198,7 +205,7 @@ def _named_files(card: Card) -> Iterable[tuple[str, str]]:
             yield "tokenizer.chat_template", card.tokenizer.chat_template
 
 
-def _check_source(run: _Check) -> None:
+def _check_source(run: _Check, load_source: Callable[[Path], CheckResult]) -> None:
     if run.readable is None:
         run.skip("source", "the card could not be read")
         return
@@ -207,7 +214,7 @@ def _check_source(run: _Check) -> None:
         run.skip("source", "the files are not in order")
         return
     # Opened as the card writes it, so that diagnostics name it so.
-    result = load(run.package.folder / run.readable.source.path)
+    result = load_source(run.package.folder / run.readable.source.path)
     errors = [_diagnosed(item) for item in result.diagnostics if item.severity == "error"]
     warnings = [_diagnosed(item) for item in result.diagnostics if item.severity == "warning"]
     if result.program is None or not result.ok:
@@ -276,13 +283,13 @@ def _check_bindings(run: _Check) -> None:
     run.add("bindings", f"{counted(required, 'required parameter')}, {optional} optional", warnings=warnings)
 
 
-def _check_weights(run: _Check, hub: bool, weights: Path | None) -> None:
+def _check_weights(run: _Check, hub: bool, weights: Path | None, caches: bool) -> None:
     card, bound, bindings = run.card, run.bound, run.bindings
     if card is None or bound is None or bindings is None:
         run.skip("weights", "what they bind to is not known" if run.card else "the card has problems")
         return
     try:
-        located = locate_weights(run.package.folder, card, weights)
+        located = locate_weights(run.package.folder, card, weights, caches=caches)
         if located.remote and not hub:
             run.skip("weights", "not on this machine, and the Hub was not asked")
             return

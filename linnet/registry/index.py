@@ -1,22 +1,23 @@
-"""The index: one record a package, what lists and pages are made of."""
+"""Index records, one a package: what lists and pages are made of."""
 
 from __future__ import annotations
 
 import json
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from linnet.language.check import CheckResult, load
 from linnet.language.program.binding import BoundProgram
 from linnet.language.program.checked import CheckedModule
 from linnet.language.strict_toml import TOML_BYTES, parse_toml
 from linnet.registry.bindings import ResolvedBindings, read_bindings
 from linnet.registry.card import Card
 from linnet.registry.check import check_package
-from linnet.registry.errors import PackageError, Problem, RegistryError
-from linnet.registry.locate import Located, package_folders
+from linnet.registry.errors import PackageError, Problem
+from linnet.registry.locate import Located
 from linnet.registry.package import MANIFEST_NAME, package_files, read_file
 from linnet.registry.parameters import count_parameters
 from linnet.registry.weights import locate_weights
@@ -24,39 +25,22 @@ from linnet.registry.weights import locate_weights
 SCHEMA = 1
 
 
-def build_index(nests: Path, watch: Callable[[Sequence[Path]], Iterable[Path]] = iter) -> dict[str, Any]:
-    """The index of every package in the folder `nests`: `{"schema": 1, "packages": [record, ...]}`, sorted by name.
-
-    `watch` hands on the packages one by one, for who shows progress. Raises PackageError with the problems of every
-    package that does not check, or where there is no package.
-    """
-    records: list[dict[str, Any]] = []
-    problems: list[Problem] = []
-    for folder in watch(package_folders(nests)):
-        try:
-            records.append(package_record(folder))
-        except RegistryError as error:
-            problems += [_in_package(folder, problem) for problem in error.problems]
-    if problems:
-        raise PackageError(problems)
-    return {"schema": SCHEMA, "packages": records}
-
-
-def package_record(package: Path | Located) -> dict[str, Any]:
+def package_record(package: Path | Located, load_source: Callable[[Path], CheckResult] = load) -> dict[str, Any]:
     """What lists and pages need of one package, JSON-able; the same bytes for the same package.
 
     Keys: `schema`, `name`, `version` (the card's, else linnet.toml's, else null), `card` (as written), `files` (`path`,
     `size` in bytes, `sha256`) and their total `size`, `file_count` (with the weight files), `generics` (defaults filled
     in), `parameter_count`, `parameters` (`path`, `tensor`, `kind`, `shape`, `dtype`, `optional`, `present`, `declared`,
     `owner`), `entries` (`name`, `signature`, `doc`), `modules` (`name`, `blocks`, `functions`) and `weights` (`repo`,
-    `revision`, `files`, and the `sizes` in bytes of those beside the card). The Hub is not asked.
+    `revision`, `files`, and the `sizes` in bytes of those beside the card). Neither the Hub nor its cache is
+    asked. `load_source` is for who makes many records of one source.
 
     An optional parameter is `present` where weights that lie beside the card have it, and where the card names a
     repository, if the bindings name it: what counts then is the same on every machine.
 
     Raises PackageError where the package does not pass the static check.
     """
-    report = check_package(package, hub=False)
+    report = check_package(package, hub=False, caches=False, load_source=load_source)
     folder = package.folder if isinstance(package, Located) else package
     card, bound = report.card, report.bound
     errors = report.errors()
@@ -109,11 +93,17 @@ def write_index(index: Mapping[str, Any], path: Path) -> None:
 
 def write_text(text: str, path: Path) -> None:
     """Write a file for everyone to read, whole or not at all. Raises OSError that names `path`."""
+    write_chunks([text], path)
+
+
+def write_chunks(chunks: Iterable[str], path: Path) -> None:
+    """As `write_text`, of a text that comes in pieces; nothing is written where one does not come."""
+    prefix = f".{path.name[:100]}."
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix)
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+                file.writelines(chunks)
             # mkstemp makes files that only their owner reads.
             os.chmod(name, 0o644)
             os.replace(name, path)
@@ -121,8 +111,10 @@ def write_text(text: str, path: Path) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        # The system names the temporary file, which says nothing to a user.
-        raise OSError(error.errno, error.strerror, str(path)) from None
+        # The system names the temporary file, which says nothing to a user; a piece may name a file of its own.
+        named = str(error.filename or "")
+        own = not named or os.path.basename(named).startswith(prefix)
+        raise OSError(error.errno, error.strerror, str(path) if own else named) from None
 
 
 def _parameter_count(card: Card, bound: BoundProgram, bindings: ResolvedBindings, present: Collection[str]) -> int:
@@ -171,7 +163,7 @@ def _weights(package: Path, card: Card) -> dict[str, Any]:
     sizes: dict[str, int] = {}
     if card.weights.repo is None:
         # With a repository the record must not depend on what this machine happens to hold.
-        located = locate_weights(package, card)
+        located = locate_weights(package, card, caches=False)
         sizes = {file: path.stat().st_size for file, path in located.local.items()}
     return {
         "repo": card.weights.repo,
@@ -188,12 +180,3 @@ def _signature(text: str) -> str:
     cut = min(indents, default=0)
     # The closing parenthesis stands where the signature began; the parameters keep their step from it.
     return "\n".join([first, *(line[cut:] for line in rest)])
-
-
-def _in_package(folder: Path, problem: Problem) -> Problem:
-    """The problem with the name of its package, once."""
-    # A place in a source begins with the package's folder.
-    where = problem.where.removeprefix(f"{folder}/")
-    begins = problem.message.startswith(f"{where} ")
-    message = f"{folder.name}: {problem.message}" if begins else problem.message
-    return Problem(problem.kind, f"{folder.name}: {where}", message, problem.help)

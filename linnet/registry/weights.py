@@ -22,12 +22,12 @@ class LocatedWeights:
     remote: tuple[str, ...]
 
 
-def locate_weights(package: Path, card: Card, folder: Path | None = None) -> LocatedWeights:
+def locate_weights(package: Path, card: Card, folder: Path | None = None, *, caches: bool = True) -> LocatedWeights:
     """Look for every declared file, and fetch nothing.
 
-    They are looked for in `folder` (which may be the one file itself); without it beside the card, then in the Hub's
-    cache at the pinned commit, then among the files kept under the digest that the card gives. Raises PackageError with
-    every file that is neither here nor on the Hub.
+    They are looked for in `folder` (which may be the one file itself); without it beside the card, then, with `caches`,
+    in the Hub's cache at the pinned commit and among the files kept under the digest that the card gives. Raises
+    PackageError with every file that is neither here nor on the Hub.
     """
     files = card.weights.files
     local: dict[str, Path] = {}
@@ -35,7 +35,7 @@ def locate_weights(package: Path, card: Card, folder: Path | None = None) -> Loc
         message = f"There is no file or folder {folder} to take weights from."
         raise PackageError([Problem("weights.missing-file", str(folder), message, "Correct --weights or weights=.")])
     for file in files:
-        path = _in_folder(folder, file, files) if folder else _found(package, card, file)
+        path = _in_folder(folder, file, files) if folder else _found(package, card, file, caches)
         if path is not None:
             local[file] = path
     absent = tuple(file for file in files if file not in local)
@@ -78,9 +78,12 @@ def _in_folder(folder: Path, file: str, files: tuple[str, ...]) -> Path | None:
     return path if path.is_file() else None
 
 
-def _found(package: Path, card: Card, file: str) -> Path | None:
+def _found(package: Path, card: Card, file: str, caches: bool) -> Path | None:
     digest = card.weights.sha256.get(file)
-    return _beside(package, file) or _in_cache(card, file) or (kept_weights(digest) if digest else None)
+    beside = _beside(package, file)
+    if beside or not caches:
+        return beside
+    return _in_cache(card, file) or (kept_weights(digest) if digest else None)
 
 
 def _beside(package: Path, file: str) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -130,19 +131,32 @@ def test_an_unknown_package_is_told_the_nearest_name(run: Run, command: list[str
 
 def test_index_is_one_file_written_whole(run: Run, tiny: Path, tmp_path: Path) -> None:
     here = tmp_path / "here"
-    for words in (["index", tiny.parent], ["index", "build", tiny.parent]):
-        done = run("nest", *words)
-        assert (done.returncode, done.stdout) == (0, "index.json: 1 package.\n"), done.stderr
+    for words, said in (
+        (["index", tiny.parent, "--no-cache"], "1 package."),
+        (["index", tiny.parent], "1 package."),
+        (["index", "build", tiny.parent], "1 package, 1 unchanged."),
+    ):
+        done = run("nest", *words, LINNET_CACHE=str(tmp_path / "cache"))
+        assert (done.returncode, done.stdout) == (0, f"index.json: {said}\n"), done.stderr
         first = (here / "index.json").read_bytes()
         assert [record["name"] for record in json.loads(first)["packages"]] == ["tiny"]
     assert run("nest", "index", tiny.parent, "--quiet", "-o", "again.json").stdout == ""
     assert (here / "again.json").read_bytes() == first
 
+    other = shutil.copytree(tiny, tmp_path / "more" / "other")
+    (other / "nest.toml").write_text((tiny / "nest.toml").read_text().replace('"tiny"', '"other"', 1))
     (tiny / "nest.toml").write_text("[model]\n")
     done = run("nest", "index", tiny.parent, "-o", "bad.json")
     assert done.returncode == 1
     assert "model.name is missing" in done.stderr
     assert sorted(path.name for path in here.iterdir()) == ["again.json", "index.json"]
+
+    done = run("nest", "index", "build", tiny.parent, other.parent, "--keep-going", "--processes", "2")
+    assert done.returncode == 1
+    assert "model.name is missing" in done.stderr
+    assert done.stdout.startswith("index.json: 1 package. ")
+    assert done.stdout.endswith(" problems, so that packages are missing.\n")
+    assert [record["name"] for record in json.loads((here / "index.json").read_bytes())["packages"]] == ["other"]
 
 
 def test_what_cannot_be_written_is_named_as_the_user_named_it(run: Run, tiny: Path, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from tiny_package import CARD, COMMIT, SOURCE, MakePackage
 
 from linnet.registry.check import check_package
 from linnet.registry.errors import PackageError
-from linnet.registry.index import build_index, index_text, package_record, write_index
+from linnet.registry.index import index_text, package_record, write_index
+from linnet.registry.index_build import build_index
 
 
 def test_the_seed_record(seed: Path) -> None:
@@ -158,7 +159,7 @@ def test_an_index_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
 
 
 def test_an_index_needs_no_torch(make_package: MakePackage) -> None:
-    code = "import sys, pathlib; from linnet.registry.index import build_index; "
+    code = "import sys, pathlib; from linnet.registry.index_build import build_index; "
     code += "build_index(pathlib.Path(sys.argv[1])); print(sorted({'torch', 'httpx2'} & set(sys.modules)))"
     command = [sys.executable, "-c", code, str(make_package().parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from linnet.registry.index import build_index
+from linnet.registry.index_build import build_index
 from linnet.site_builder.build import SiteReport, build_site
 from linnet.site_builder.collect import PackageSource
 

@@ -7,15 +7,14 @@ what it began. At the end all is read back as a client that has never been here 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from linnet.registry.bench import BenchReport
 from linnet.registry.errors import Problem, RegistryError, listed, shown
@@ -72,7 +71,6 @@ def make_publication(
     version: str | None,
     check: CheckReport,
     bench: BenchReport | None = None,
-    gate: Mapping[str, Any] | None = None,
     weights: Path | None = None,
 ) -> Publication:
     """A package as it would be published now, with the results that others found. Nothing is written.
@@ -98,8 +96,7 @@ def make_publication(
         record={**{key: found[key] for key in KEPT}, "tensor_count": len(tensors)},
         # Where the package lay is nobody's concern.
         check={**check.to_dict(), "package": card.model.name},
-        bench=dataclasses.asdict(bench) if bench is not None else None,
-        gate=gate,
+        bench=json.loads(bench.to_json()) if bench is not None else None,
         manifest=ObjectRef(digest, len(manifest)),
     )
     paths = {file.sha256: path_in_package(package.folder, file.path) for file in files}

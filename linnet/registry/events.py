@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from linnet.registry.bench_reader import WrongValueError
 from linnet.registry.errors import Problem, RegistryError, bare, nearest, shown
-from linnet.registry.generations import check_writable, update_index, update_package
+from linnet.registry.generations import Written, check_writable, publicize
 from linnet.registry.layout import event_path
 from linnet.registry.package import name_fault
 from linnet.registry.package_state import Reader, fold_package
@@ -136,9 +136,7 @@ def _say(registry: Registry, package: PackageRecord, event: EventRecord) -> Even
     event = dataclasses.replace(event, number=package.events + 1, at=now, event_id=uuid.uuid4().hex)
     while not _create(registry, event):
         event = dataclasses.replace(event, number=event.number + 1)
-    generation = update_index(registry)
-    item = generation.index.get(package.name)
-    update_package(registry, package.name, item.package if item is not None else None)
+    publicize(registry, Written(package.name, event=event.number))
     return event
 
 

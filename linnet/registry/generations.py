@@ -46,6 +46,15 @@ class BusyError(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What this writer knows to be there, whatever lists show: a version, or an event of that number."""
+
+    name: str
+    version: str | None = None
+    event: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Rebuilt:
     """What a rebuild found: `changed` is whether the newest generation was not what `versions/` and `events/` give;
     `hints` are the names whose small file was not."""
@@ -56,13 +65,24 @@ class Rebuilt:
     warnings: tuple[Problem, ...]
 
 
-def update_index(registry: Registry) -> Generation:
-    """See to it that the newest generation holds everything that is listed now; return it.
+def publicize(registry: Registry, written: Written) -> Generation:
+    """Let the index and the package's small file say what was written. Returns a generation that has it.
+
+    Raises as `update_index` does.
+    """
+    generation = update_index(registry, written)
+    item = generation.index.get(written.name)
+    update_package(registry, written.name, item.package if item is not None else None, written)
+    return generation
+
+
+def update_index(registry: Registry, written: Written | None = None) -> Generation:
+    """See to it that the newest generation holds everything that is listed now, and `written`; return it.
 
     Only what the newest does not know is read. Raises BusyError, StoreError, and UnknownSchemaError where a newer
     version of this program writes the index.
     """
-    return _advance(registry, afresh=False, watch=iter)[0]
+    return _advance(registry, written, afresh=False, watch=iter)[0]
 
 
 def rebuild_index(registry: Registry, watch: Watch = iter) -> Rebuilt:
@@ -70,7 +90,7 @@ def rebuild_index(registry: Registry, watch: Watch = iter) -> Rebuilt:
 
     `watch` is handed the packages' names, and hands them on. Raises as `update_index` does.
     """
-    generation, changed, warnings = _advance(registry, afresh=True, watch=watch)
+    generation, changed, warnings = _advance(registry, None, afresh=True, watch=watch)
     packages = [item.package for item in generation.index.packages]
     if registry.store.writable:
         registry.store.create_all({name_path(package.name): name_document(package.name) for package in packages})
@@ -80,23 +100,28 @@ def rebuild_index(registry: Registry, watch: Watch = iter) -> Rebuilt:
     return Rebuilt(generation, changed, hints, tuple(warnings))
 
 
-def update_package(registry: Registry, name: str, known: PackageRecord | None = None) -> bool:
-    """See to it that `packages/<name>.json` holds all that is listed of a package; whether it had to be written.
+def update_package(
+    registry: Registry, name: str, known: PackageRecord | None = None, written: Written | None = None
+) -> bool:
+    """See to it that `packages/<name>.json` holds all that is listed of a package, and `written`; whether it had to be
+    written anew.
 
     `known` spares reading versions that it lists. Lists again after writing, until nothing was missed. Raises as
     `update_index` does.
     """
-    written, reader = False, Reader(registry)
+    wrote, reader = False, Reader(registry)
     for attempt in range(TRIES):
         versions, last = registry.versions(name), max(registry.event_numbers(name), default=0)
+        if written is not None:
+            versions, last = _with(written, versions, last)
         if known is None or not _covers(known, versions, last):
             known = fold_package(reader, name, versions, last, known)
         data = known.to_bytes()
         if _small_file(registry, name) == data:
-            return written
+            return wrote
         _pause(attempt)
         registry.store.replace(package_path(name), data)
-        written = True
+        wrote = True
     raise _busy(registry, package_path(name))
 
 
@@ -112,25 +137,20 @@ def check_writable(registry: Registry, name: str) -> None:
     _small_file(registry, name)
 
 
-def build_index(registry: Registry, previous: IndexRecord, *, afresh: bool, watch: Watch = iter) -> IndexRecord:
-    """The index of all that is listed, and of what `previous` knows, should the list lag behind.
-
-    With `afresh` nothing is taken from `previous` but the names of versions, and each is looked up. Raises StoreError.
-    """
-    return _build(Reader(registry), previous, afresh, watch)
-
-
 def name_document(name: str) -> bytes:
     """The file that gives a name to one package."""
     return canonical({"schema": SCHEMA, "name": name})
 
 
-def _advance(registry: Registry, *, afresh: bool, watch: Watch) -> tuple[Generation, bool, list[Problem]]:
+def _advance(
+    registry: Registry, written: Written | None, *, afresh: bool, watch: Watch
+) -> tuple[Generation, bool, list[Problem]]:
     reader, wrote = Reader(registry), False
     for attempt in range(TRIES):
         # Before the lists: what is published after them finds this number taken.
         previous = _newest(registry)
-        record = _build(reader, previous.index, afresh or previous.sha256 == "", watch if attempt == 0 else iter)
+        everything = afresh or previous.sha256 == ""
+        record = _build(reader, previous.index, written, everything, watch if attempt == 0 else iter)
         data = record.to_bytes()
         digest = hashlib.sha256(data).hexdigest()
         if digest == previous.sha256:
@@ -160,7 +180,11 @@ def _newest(registry: Registry) -> Generation:
         return Generation(number, "", NO_GENERATION.index)
 
 
-def _build(reader: Reader, previous: IndexRecord, afresh: bool, watch: Watch) -> IndexRecord:
+def _build(reader: Reader, previous: IndexRecord, written: Written | None, afresh: bool, watch: Watch) -> IndexRecord:
+    """The index of all that is listed, of what `previous` knows, should the lists lag behind, and of `written`.
+
+    With `afresh` nothing is taken from `previous` but the names of versions, and each is looked up.
+    """
     known = {item.package.name: item for item in previous.packages}
     versions = listed_versions(reader.registry.store.list(VERSIONS))
     events = listed_events(reader.registry.store.list(EVENTS))
@@ -169,18 +193,25 @@ def _build(reader: Reader, previous: IndexRecord, afresh: bool, watch: Watch) ->
         before, listed = known.get(name), versions.get(name, [])
         last = max(events.get(name, ()), default=0)
         if before is not None:
-            listed = [*listed, *(entry.version for entry in before.package.versions if entry.version not in listed)]
+            listed = [*listed, *(entry.version for entry in before.package.versions)]
             last = max(last, before.package.events)
-            if not afresh and _covers(before.package, listed, last):
-                return before
+        if written is not None and written.name == name:
+            listed, last = _with(written, listed, last)
+        if before is not None and not afresh and _covers(before.package, listed, last):
+            return before
         package = fold_package(reader, name, listed, last, None if afresh or before is None else before.package)
         summary = None if afresh or before is None else before.summary
         return IndexPackage(package, reader.summary(package, summary)) if package.versions else None
 
-    names = sorted({*known, *versions})
+    names = sorted({*known, *versions, *((written.name,) if written is not None else ())})
     with ThreadPoolExecutor(THREADS) as pool:
         packages = list(watch(_Sized(pool.map(build, names), len(names))))
     return IndexRecord(tuple(package for package in packages if package is not None))
+
+
+def _with(written: Written, versions: list[str], last_event: int) -> tuple[list[str], int]:
+    more = [written.version] if written.version is not None else []
+    return [*versions, *more], max(last_event, written.event)
 
 
 class _Sized(Sequence[Any]):

@@ -19,7 +19,7 @@ from pathlib import Path
 from linnet.registry.bench import BenchReport
 from linnet.registry.errors import Problem, RegistryError, listed, shown
 from linnet.registry.events import package_now
-from linnet.registry.generations import check_writable, name_document, update_index, update_package
+from linnet.registry.generations import Written, check_writable, name_document, publicize
 from linnet.registry.index import package_record
 from linnet.registry.layout import name_path, object_path, version_path
 from linnet.registry.locate import Located
@@ -131,9 +131,7 @@ def publish_version(
     held = before or _commit(registry, record)
     created = held.document.publish_id == record.publish_id
     say("index")
-    generation = update_index(registry)
-    item = generation.index.get(record.name)
-    update_package(registry, record.name, item.package if item is not None else None)
+    generation = publicize(registry, Written(record.name, version=record.version))
     say("reading back")
     read_back(registry, publication, held.sha256, fresh or registry)
     return Published(held.document, held.sha256, created, generation.number)

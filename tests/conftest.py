@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Nothing in the tests may reach the real hub: those that speak its protocol start a server and set HF_ENDPOINT.
 os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+# The local hub takes large files by LFS.
+os.environ["HF_HUB_DISABLE_XET"] = "1"
 os.environ.pop("HF_TOKEN", None)
 os.environ["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"
 # Nor the user's own cache of it.

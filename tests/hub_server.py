@@ -4,7 +4,8 @@
 
 `FOLDER/<owner>/<name>/<commit>/<file>` is served as `/<owner>/<name>/resolve/<commit>/<file>`: a redirect to another
 port, as the Hub redirects to its content network, with ETag, commit and size headers; the other port answers ranges.
-Set HF_ENDPOINT to the address it prints. Faults can be set for each file; bytes and requests are counted.
+Commits over the API move the branch `main`; large files go to the other port by LFS. Set HF_ENDPOINT to the address it
+prints (and HF_HUB_DISABLE_XET=1). Faults can be set for each file and each call; bytes and requests are counted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from hub_commits import BLOBS, Commit, Overtaken, Repositories, etag, tree_entries
 
 DTYPE_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "BF16": 2, "F16": 2, "I32": 4, "F32": 4, "I64": 8, "F64": 8}
 BLOCK = 1 << 16
@@ -36,6 +39,7 @@ STATUS_FAULTS: dict[str, tuple[int, dict[str, str]]] = {
     "404-repo": (404, {"X-Error-Code": "RepoNotFound"}),
     "404-revision": (404, {"X-Error-Code": "RevisionNotFound"}),
     "404-file": (404, {"X-Error-Code": "EntryNotFound"}),
+    "412": (412, {}),
     "429": (429, {"Retry-After": "1"}),
     "429-long": (429, {"Retry-After": "600"}),
     "500": (500, {}),
@@ -49,7 +53,10 @@ ACTED_FAULTS = (
 
 @dataclass(slots=True)
 class Fault:
-    """`kind` is a key of STATUS_FAULTS or one of ACTED_FAULTS; it is acted out `times` times (None: always)."""
+    """`kind` is a key of STATUS_FAULTS or one of ACTED_FAULTS; acted out `times` times (None: always).
+
+    Of a call: a key of STATUS_FAULTS or "stall"; of `api/commit-answer`, after the commit was made, "500" or "drop".
+    """
 
     kind: str
     times: int | None = None
@@ -65,12 +72,21 @@ class Traffic:
 
 
 class HubServer:
-    """The server. `endpoint` is what HF_ENDPOINT is set to; `faults` maps a file's name to its fault."""
+    """The server. `endpoint` is what HF_ENDPOINT is set to.
+
+    `faults` maps a file's path to its fault, and `api/` with a call: revision, tree, paths-info, preupload, batch, lfs,
+    commit, commit-answer. `tokens` say who may write; `closed` repositories are "private" or "gated".
+    """
 
     def __init__(self, root: Path, port: int = 0) -> None:
         self.root = root
         self.faults: dict[str, Fault] = {}
         self.traffic = Traffic()
+        self.repositories = Repositories(root)
+        self.tokens = {"hf_writer": "write", "hf_reader": "read"}
+        self.expired = {"hf_expired"}
+        self.closed: dict[str, str] = {}
+        self.entries_a_page = 1000
         self._lock = threading.Lock()
         self._content = _Listener(self, _ContentHandler, 0)
         self._front = _Listener(self, _FrontHandler, port)
@@ -109,6 +125,10 @@ class HubServer:
             if fault.times is not None:
                 fault.times -= 1
             return fault.kind
+
+    def create_repo(self, repo: str) -> None:
+        """An empty repository, for a registry."""
+        self.repositories.create(repo)
 
     def reset(self) -> None:
         """Forget faults and traffic."""
@@ -161,98 +181,37 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        raise NotImplementedError
+        raise AssertionError("each port answers in its own way")
 
-
-class _FrontHandler(_Handler):
-    """The Hub itself: knows repositories and redirects to the bytes."""
-
-    def do_GET(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        if found := re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", path):
-            self.resolve(*found.groups())
-        elif found := re.fullmatch(r"/api/models/(.+)/revision/([^/]+)", path):
-            self.revision(*found.groups())
-        elif found := re.fullmatch(r"/api/models/(.+)/tree/([^/]+)", path):
-            self.tree(*found.groups())
+    def body(self) -> bytes:
+        """What was sent, counted."""
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            data = bytearray()
+            while size := int(self.rfile.readline(), 16):
+                data += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
         else:
-            self.answer(404, {"X-Error-Code": "EntryNotFound"})
+            data = bytearray(self.rfile.read(int(self.headers.get("Content-Length", "0"))))
+        self.hub.count(len(data))
+        return bytes(data)
 
-    def resolve(self, repo: str, revision: str, file: str) -> None:
-        fault = self.hub.fault(file)
-        if fault in STATUS_FAULTS:
-            status, headers = STATUS_FAULTS[fault]
-            return self.answer(status, headers)
-        path = self.hub.root / repo / revision / file
-        if not (self.hub.root / repo).is_dir():
-            return self.answer(404, {"X-Error-Code": "RepoNotFound"})
-        if not (self.hub.root / repo / revision).is_dir():
-            return self.answer(404, {"X-Error-Code": "RevisionNotFound"})
-        if not path.is_file():
-            return self.answer(404, {"X-Error-Code": "EntryNotFound"})
-        where = f"{self.hub.content_endpoint}/content/{quote(f'{repo}/{revision}/{file}')}?fault={fault or ''}"
-        if fault == "redirect-loop":
-            where = self.path
-        if fault == "redirect-nowhere":
-            where = "ftp://127.0.0.1/nothing"
-        return self.answer(
-            302,
-            {
-                "Location": where,
-                "ETag": f'"{etag(path)}"',
-                "X-Repo-Commit": "0" * 40 if fault == "wrong-commit" else revision,
-                "X-Linked-Size": str(path.stat().st_size),
-                "X-Linked-Etag": f'"{etag(path)}"',
-                "Accept-Ranges": "bytes",
-            },
-        )
+    def token(self) -> str | None:
+        return self.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
-    def revision(self, repo: str, revision: str) -> None:
-        if (folder := self.commit(repo, revision)) is not None:
-            siblings = [{"rfilename": entry["path"]} for entry in tree_entries(folder)]
-            body = {"id": repo, "modelId": repo, "sha": folder.name, "siblings": siblings}
-            self.answer(200, {"Content-Type": "application/json"}, json.dumps(body).encode())
-
-    def tree(self, repo: str, revision: str) -> None:
-        if (folder := self.commit(repo, revision)) is not None:
-            self.answer(200, {"Content-Type": "application/json"}, json.dumps(tree_entries(folder)).encode())
-
-    def commit(self, repo: str, revision: str) -> Path | None:
-        """The folder of a revision, `main` being the last commit; where there is none, that is answered."""
-        commits = sorted(self.hub.root.joinpath(repo).glob("*"))
-        named = [folder for folder in commits if folder.name == revision]
-        found = named or (commits[-1:] if revision == "main" else [])
-        if not found:
-            self.answer(404, {"X-Error-Code": "RevisionNotFound" if commits else "RepoNotFound"})
-        return found[0] if found else None
-
-
-def tree_entries(folder: Path) -> list[dict[str, Any]]:
-    """The files below a commit's folder, as the Hub lists them."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [
-        {"type": "file", "path": path.relative_to(folder).as_posix(), "size": path.stat().st_size, "oid": etag(path)}
-        for path in files
-    ]
-
-
-class _ContentHandler(_Handler):
-    """The content network: answers ranges, and should never see a token."""
-
-    def do_GET(self) -> None:
-        if "Authorization" in self.headers:
-            self.hub.traffic.tokens_at_content += 1
-        parts = urlsplit(self.path)
-        fault = parts.query.removeprefix("fault=")
-        path = self.hub.root / unquote(parts.path).removeprefix("/content/")
+    def send_file(self, path: Path, fault: str, extra: dict[str, str]) -> None:
+        """A file or the range of it that was asked for."""
+        if self.headers.get("If-None-Match") == f'"{etag(path)}"':
+            return self.answer(304, extra)
         size = path.stat().st_size
         start, stop = 0, size
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if asked and fault != "ignore-range":
-            start, stop = int(asked[1]), min(int(asked[2]) + 1, size)
+            start, stop = int(asked[1]), min(int(asked[2] or size) + 1, size)
             if start >= size:
                 return self.answer(416, {"Content-Range": f"bytes */{size}"})
-        headers = {"ETag": f'"{etag(path)}"', "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
+        headers = {**extra, "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
+        headers |= {"ETag": f'"{etag(path)}"'}
         if fault == "wrong-range":
             start, stop = start + 1, stop + 1
         if asked and fault != "ignore-range":
@@ -272,16 +231,189 @@ class _ContentHandler(_Handler):
     def send_body(self, path: Path, start: int, stop: int) -> None:
         with path.open("rb") as file:
             file.seek(start)
-            while start < stop:
-                block = file.read(min(BLOCK, stop - start))
+            while start < stop and (block := file.read(min(BLOCK, stop - start))):
                 self.wfile.write(block)
                 self.hub.count(len(block))
                 start += len(block)
 
+    def answer_json(self, value: object, headers: dict[str, str] | None = None) -> None:
+        self.answer(200, {"Content-Type": "application/json", **(headers or {})}, json.dumps(value).encode())
 
-def etag(path: Path) -> str:
-    """An identity of a file that does not need its bytes read: sparse files are large."""
-    return hashlib.sha256(f"{path.name}:{path.stat().st_size}".encode()).hexdigest()
+
+class _FrontHandler(_Handler):
+    """The Hub itself: knows repositories, takes commits, and redirects to the bytes."""
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        if found := re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", path):
+            self.resolve(*found.groups())
+        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path):
+            self.revision(*found.groups())
+        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)(?:/(.+))?", path):
+            self.tree(*found.groups())
+        else:
+            self.answer(404, {"X-Error-Code": "EntryNotFound"})
+
+    def do_POST(self) -> None:
+        data, path = self.body(), unquote(urlsplit(self.path).path)
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/paths-info/([^/]+)", path):
+            self.paths_info(*found.groups(), parse_qs(data.decode())["paths"])
+        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/preupload/([^/]+)", path):
+            self.preupload(*found.groups(), json.loads(data))
+        elif found := re.fullmatch(r"/([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
+            self.batch(found[1], json.loads(data))
+        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/main", path):
+            self.make_commit(found[1], data)
+        else:
+            self.answer(404, {"X-Error-Code": "EntryNotFound"})
+
+    def resolve(self, repo: str, revision: str, file: str) -> None:
+        fault = self.hub.fault(file)
+        if fault in STATUS_FAULTS:
+            status, headers = STATUS_FAULTS[fault]
+            return self.answer(status, headers)
+        if self.refused(repo):
+            return None
+        # A commit that lies in a folder is not walked for one of its files.
+        path = self.hub.root / repo / revision / file
+        oid, direct = revision, False
+        if not path.is_file():
+            commit = self.commit(repo, revision)
+            if commit is None:
+                return None
+            if file not in commit.files:
+                return self.answer(404, {"X-Error-Code": "EntryNotFound"})
+            oid, path = commit.oid, commit.files[file]
+            direct = path.parent.name == BLOBS and fault not in ("redirect-loop", "redirect-nowhere")
+        extra = {"X-Repo-Commit": "0" * 40 if fault == "wrong-commit" else oid}
+        if direct:
+            return self.send_file(path, fault or "", extra)
+        where = f"{self.hub.content_endpoint}/content/{quote(path.relative_to(self.hub.root).as_posix())}"
+        where += f"?fault={fault or ''}"
+        if fault == "redirect-loop":
+            where = self.path
+        if fault == "redirect-nowhere":
+            where = "ftp://127.0.0.1/nothing"
+        return self.answer(
+            302,
+            {
+                **extra,
+                "Location": where,
+                "ETag": f'"{etag(path)}"',
+                "X-Linked-Size": str(path.stat().st_size),
+                "X-Linked-Etag": f'"{etag(path)}"',
+                "Accept-Ranges": "bytes",
+            },
+        )
+
+    def revision(self, repo: str, revision: str) -> None:
+        if self.called("revision", repo) and (commit := self.commit(repo, revision)) is not None:
+            body: dict[str, Any] = {"id": repo, "modelId": repo, "sha": commit.oid}
+            if "expand" not in urlsplit(self.path).query:
+                body["siblings"] = [{"rfilename": entry["path"]} for entry in tree_entries(commit)]
+            self.answer_json(body)
+
+    def tree(self, repo: str, revision: str, below: str | None) -> None:
+        if not self.called("tree", repo) or (commit := self.commit(repo, revision)) is None:
+            return None
+        entries = tree_entries(commit, below or "")
+        if below and not entries:
+            return self.answer(404, {"X-Error-Code": "EntryNotFound"})
+        parts = urlsplit(self.path)
+        start = int(parse_qs(parts.query).get("cursor", ["0"])[0])
+        stop = start + self.hub.entries_a_page
+        more = f'<{self.hub.endpoint}{parts.path}?recursive=True&cursor={stop}>; rel="next"'
+        return self.answer_json(entries[start:stop], {"Link": more} if stop < len(entries) else {})
+
+    def paths_info(self, repo: str, revision: str, paths: list[str]) -> None:
+        if self.called("paths-info", repo) and (commit := self.commit(repo, revision)) is not None:
+            there = {path: commit.files[path] for path in paths if path in commit.files}
+            self.answer_json(tree_entries(Commit(commit.oid, there)))
+
+    def preupload(self, repo: str, revision: str, asked: dict[str, Any]) -> None:
+        if self.called("preupload", repo, writing=True) and self.commit(repo, revision) is not None:
+            self.answer_json({"files": self.hub.repositories.upload_modes(repo, revision, asked)})
+
+    def batch(self, repo: str, asked: dict[str, Any]) -> None:
+        if self.called("batch", repo, writing=True):
+            where = f"{self.hub.content_endpoint}/lfs/"
+            objects = [
+                {"oid": item["oid"], "size": item["size"], "actions": {"upload": {"href": where + item["oid"]}}}
+                for item in asked["objects"]
+            ]
+            self.answer_json({"transfer": "basic", "objects": objects})
+
+    def make_commit(self, repo: str, lines: bytes) -> None:
+        if not self.called("commit", repo, writing=True):
+            return None
+        fault = self.hub.fault("api/commit-answer")
+        try:
+            made = self.hub.repositories.commit(repo, lines)
+        except Overtaken:
+            return self.answer(412, {"X-Error-Message": "A commit has happened since. Please refresh and try again."})
+        if fault == "500":
+            return self.answer(500, {})
+        if fault == "drop":
+            self.close_connection = True
+            return None
+        return self.answer_json({"commitOid": made.oid, "commitUrl": f"{self.hub.endpoint}/{repo}/commit/{made.oid}"})
+
+    def called(self, call: str, repo: str, *, writing: bool = False) -> bool:
+        """Whether a call may go on; where not, that is answered."""
+        fault = self.hub.fault(f"api/{call}")
+        if fault == "stall":
+            threading.Event().wait(3)
+            self.close_connection = True
+            return False
+        if fault in STATUS_FAULTS:
+            self.answer(*STATUS_FAULTS[fault])
+            return False
+        return not self.refused(repo, writing=writing)
+
+    def refused(self, repo: str, *, writing: bool = False) -> bool:
+        """Whether the token may not do it; then that is answered."""
+        token, closed = self.token(), self.hub.closed.get(repo)
+        role = self.hub.tokens.get(token or "")
+        if token in self.hub.expired or (token and role is None and (writing or closed)):
+            self.answer(401, {"X-Error-Message": "Invalid credentials in Authorization header"})
+        elif closed == "gated":
+            self.answer(403 if token else 401, {"X-Error-Code": "GatedRepo"})
+        elif (writing or closed == "private") and token is None:
+            self.answer(401, {"X-Error-Message": "Invalid username or password."})
+        elif writing and role != "write":
+            self.answer(403, {"X-Error-Message": "You don't have the rights to write to this repository."})
+        else:
+            return False
+        return True
+
+    def commit(self, repo: str, revision: str) -> Commit | None:
+        """A revision, `main` being the last commit; where there is none, that is answered."""
+        found = self.hub.repositories.find(repo, revision)
+        if found is None:
+            known = self.hub.repositories.known(repo)
+            self.answer(404, {"X-Error-Code": "RevisionNotFound" if known else "RepoNotFound"})
+        return found
+
+
+class _ContentHandler(_Handler):
+    """The content network: answers ranges, takes large files, and should never see a token."""
+
+    def do_GET(self) -> None:
+        if "Authorization" in self.headers:
+            self.hub.traffic.tokens_at_content += 1
+        parts = urlsplit(self.path)
+        path = self.hub.root / unquote(parts.path).removeprefix("/content/")
+        self.send_file(path, parts.query.removeprefix("fault="), {})
+
+    def do_PUT(self) -> None:
+        data = self.body()
+        fault = self.hub.fault("api/lfs")
+        if fault in STATUS_FAULTS:
+            return self.answer(*STATUS_FAULTS[fault])
+        good = hashlib.sha256(data).hexdigest() == self.path.rpartition("/")[2]
+        if good:
+            self.hub.repositories.keep(data)
+        return self.answer(200 if good else 400, {})
 
 
 def header_bytes(

@@ -12,6 +12,7 @@ from linnet.registry.store.base import Store, StoreError, store_error
 from linnet.registry.store.directory import DirectoryStore
 
 OBJECT_SCHEMES = ("s3", "gs", "az")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 SCHEMES = ("file", "https", "hf", *OBJECT_SCHEMES)
 
 
@@ -40,7 +41,37 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise _bad(text, f"{shown(text)} names no folder of this machine.", "Write file:///path/to/registry.")
         return DirectoryStore(Path(unquote(parts.path)), text)
-    raise _bad(text, f"{shown(text)} names no kind of registry.", "Use a path.")
+    if parts.query or parts.fragment:
+        raise _bad(text, f"{shown(text)} holds a ? or #, which no registry's address has.", "Leave it out.")
+    if scheme in ("https", "http"):
+        return _web(text, parts)
+    if scheme == "hf":
+        return _hub(text)
+    from linnet.registry.store.objects import ObjectStore
+
+    if not parts.netloc:
+        raise _bad(text, f"{shown(text)} names no bucket.", f"Write {scheme}://bucket/prefix.")
+    return ObjectStore(text)
+
+
+def _web(text: str, parts: SplitResult) -> Store:
+    from linnet.registry.store.web import WebStore
+
+    if not parts.hostname:
+        raise _bad(text, f"{shown(text)} names no host.", "Write https://host/path.")
+    if parts.scheme.lower() == "http" and parts.hostname not in _LOOPBACK:
+        help = "Use https, or serve the registry from this machine."
+        raise _bad(text, f"{shown(text)} is not encrypted: anyone on the way could change what it says.", help)
+    return WebStore(text)
+
+
+def _hub(text: str) -> Store:
+    from linnet.registry.store.hub import HubStore
+
+    repo = text[len("hf://") :].rstrip("/")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}", repo) or ".." in repo:
+        raise _bad(text, f"{shown(text)} names no repository of the Hub.", "Write hf://owner/name.")
+    return HubStore(repo, f"hf://{repo}")
 
 
 def _parts(text: str) -> SplitResult:

@@ -5,16 +5,17 @@ What is measured is judged in `gate_figures`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from linnet.registry.errors import listed, shown
+from linnet.registry.card import TABLES
+from linnet.registry.errors import Problem, listed, shown
 from linnet.registry.gate_entries import differences
 from linnet.registry.gate_figures import LIMITS, limits
 from linnet.registry.gate_findings import NOTICE, REGRESSION, Change, GateFinding, Place, settle
 from linnet.registry.gate_places import Places
 from linnet.registry.gate_snapshot import Parameter, Snapshot
-from linnet.registry.report import CheckReport
+from linnet.registry.report import CheckReport, Finding
 from linnet.registry.semver import next_free
 
 
@@ -22,16 +23,11 @@ def compare(
     old: Snapshot, new: Snapshot, report: CheckReport, places: Places, versions: Sequence[str] = ()
 ) -> list[GateFinding]:
     """What changed from the published `old` to the working `new`, the gravest first; `versions` are all published."""
-    found = [
-        GateFinding(
-            "check-failed", REGRESSION, error.where, error.message, error.help, _checked_place(error.where, places)
-        )
-        for error in report.errors()
-    ]
+    found = problem_findings(report.errors(), places)
     if new.version in versions and not old.same_content(new):
         message = f"{new.name} {new.version} is published with other content, and a published version never changes."
         help = f"Publish this as {next_free(new.version or old.version or '', versions)}."
-        found.append(GateFinding("version-taken", NOTICE, "", message, help, places.key("model.version")))
+        found.append(GateFinding("version-taken", NOTICE, "", message, help, places.version()))
     changes: list[Change] = []
     if old.parameters is not None and new.parameters is not None:
         changes = list(_manifest(old, new, places))
@@ -44,15 +40,25 @@ def compare(
     return settle(found, changes, tuple(new.card.get("gate", {}).get("allow", ())))
 
 
+def problem_findings(problems: Iterable[Problem | Finding], places: Places) -> list[GateFinding]:
+    """What keeps a package from passing its check."""
+    found = []
+    for item in problems:
+        where = item.where.removeprefix(f"{places.folder}/")
+        place = _checked_place(where, places)
+        found.append(GateFinding("check-failed", REGRESSION, where, item.message, item.help, place))
+    return found
+
+
 def _checked_place(where: str, places: Places) -> Place | None:
-    """A place in a source is `file:line:column`; other findings of the check name a file or a key of the card."""
+    """The check names a `file:line:column`, a file, a path of the manifest or a key of the card."""
     file, _, rest = where.partition(":")
-    line = rest.partition(":")[0]
-    if line.isdigit() and places.folder.name in file:
-        return Place(file.rpartition(f"{places.folder.name}/")[2], int(line))
     if (places.folder / file).is_file():
-        return Place(file)
-    return places.key(where) if "." in where else None
+        line = rest.partition(":")[0]
+        return Place(file, int(line) if line.isdigit() else None)
+    if where.partition(".")[0] in TABLES:
+        return places.key(where)
+    return places.binding(where) if "." in where else None
 
 
 # The manifest
@@ -68,14 +74,17 @@ def _manifest(old: Snapshot, new: Snapshot, places: Places) -> Iterator[Change]:
     came = {path: item for path, item in after.items() if path not in before}
     by_tensor = {(item.tensor, item.shape, item.dtype): path for path, item in came.items() if item.tensor}
     for item in gone:
-        heir = by_tensor.get((item.tensor, item.shape, item.dtype))
+        heir = by_tensor.get((item.tensor, item.shape, item.dtype)) if item.tensor != item.path else None
         if heir is not None and heir in came:
             yield _renamed(item, came.pop(heir), places)
         else:
-            help = f"{{where}} was {item}: restore it, since {_OWN_WEIGHTS}."
+            help = f"{{where}} was {item}: restore it, since {_OWN_WEIGHTS}." if item.present else ""
             message = "The parameter {where} is gone, which read the tensor {before}."
+            if not item.present:
+                message = "The optional parameter {where} is gone, which the weights did not have."
+            severity = REGRESSION if item.present else NOTICE
             yield Change(
-                "path-removed", REGRESSION, item.path, item.tensor, "", message, help, places.parameter(item.path)
+                "path-removed", severity, item.path, item.tensor, "", message, help, places.parameter(item.path)
             )
     for path, item in came.items():
         message = "The parameter {where} is new, " + str(item) + ("; it may be absent." if item.optional else ".")

@@ -131,39 +131,46 @@ def pattern(path: str) -> str:
 
 
 def settle(findings: Sequence[GateFinding], changes: Sequence[Change], allow: Sequence[str]) -> list[GateFinding]:
-    """All findings, with those that `allow` accepts as notices, and changes that are alike in several layers as one.
+    """All findings, those that `allow` accepts as notices, and changes that are alike in several layers as one.
 
-    An entry of `allow` accepts a change by its own path as well as by that of its group, and one that accepts nothing
-    is a finding itself.
+    A pattern accepts a change by its own path as well as by that of its group.
     """
-    used: set[str] = set()
-
-    def accepted(severity: str, *ids: str) -> str | None:
-        if severity != REGRESSION:
-            return None
-        for text in allow:
-            if any(fnmatchcase(id, text) for id in ids):
-                used.add(text)
-                return text
-        return None
-
     groups: dict[tuple[str | None, ...], list[Change]] = {}
     for item in changes:
         ids = (f"{item.kind}:{item.path}", f"{item.kind}:{pattern(item.path)}")
-        key = (accepted(item.severity, *ids), item.kind, item.severity, item.message, item.help)
+        accepted = next(filter(None, (_accepting(id, allow) for id in ids)), None)
+        allowed = accepted if item.severity == REGRESSION else None
+        key = (allowed, item.kind, item.severity, item.message, item.help)
         groups.setdefault((*key, *map(pattern, (item.path, item.before, item.after))), []).append(item)
-    found = [_as_finding(group, allowed=key[0]) for key, group in groups.items()]
-    found += [_allow(finding, accepted(finding.severity, finding.id)) for finding in findings]
-    found += [_unused(text, found) for text in allow if text not in used]
-    return sorted(found, key=_order)
+    grouped = [_as_finding(group, allowed=key[0]) for key, group in groups.items()]
+    return ordered([*grouped, *judge(findings, allow)])
 
 
 def judge(findings: Iterable[GateFinding], allow: Sequence[str]) -> list[GateFinding]:
-    """As `settle` for findings that come later (those that are measured), without a word on patterns left over."""
-    return [
-        _allow(f, next((text for text in allow if fnmatchcase(f.id, text)), None)) if f.severity == REGRESSION else f
-        for f in findings
-    ]
+    """The findings, regressions that `allow` accepts as notices."""
+    return [_allow(item, _accepting(item.id, allow) if item.severity == REGRESSION else None) for item in findings]
+
+
+def unused(allow: Sequence[str], findings: Sequence[GateFinding], skipped: Iterable[str]) -> list[GateFinding]:
+    """A notice for each pattern that accepted none of `findings`, the whole of a package's, unless the parts that it is
+    about were `skipped`."""
+    used = {finding.allowed for finding in findings}
+    left_out = set(skipped)
+    found = []
+    for text in allow:
+        kinds = [kind for kind in KINDS if fnmatchcase(kind, text.partition(":")[0])]
+        if text not in used and not (kinds and left_out.issuperset(KINDS[kind].part for kind in kinds)):
+            found.append(_unused(text, kinds, findings))
+    return found
+
+
+def ordered(findings: Iterable[GateFinding]) -> list[GateFinding]:
+    """Regressions first, then by part, kind and place."""
+    return sorted(findings, key=_order)
+
+
+def _accepting(id: str, allow: Sequence[str]) -> str | None:
+    return next((text for text in allow if fnmatchcase(id, text)), None)
 
 
 def _as_finding(group: Sequence[Change], allowed: str | None) -> GateFinding:
@@ -184,9 +191,12 @@ def _allow(finding: GateFinding, text: str | None) -> GateFinding:
     return dataclasses.replace(finding, severity=NOTICE, help=f"Accepted by [gate] allow: {shown(text)}.", allowed=text)
 
 
-def _unused(text: str, found: Sequence[GateFinding]) -> GateFinding:
+def _unused(text: str, kinds: Sequence[str], found: Sequence[GateFinding]) -> GateFinding:
     close = nearest(text, [item.id for item in found if item.severity == REGRESSION], alike=0.6)
     help = f"The nearest regression is {close}." if close else "Remove it, so that it accepts no later change unseen."
+    if not kinds:
+        word = text.partition(":")[0]
+        help = f"{shown(word)} is no kind of finding; the nearest is {nearest(word, KINDS)}."
     message = f"{shown(text)} in [gate] allow accepts nothing."
     return GateFinding("allow-unused", NOTICE, text, message, help, Place("nest.toml"))
 

@@ -15,7 +15,7 @@ from linnet.registry.bindings import BINDINGS_BYTES
 from linnet.registry.card import Card
 from linnet.registry.errors import RegistryError
 from linnet.registry.gate_findings import Place, pattern
-from linnet.registry.package import CARD_NAME, read_file
+from linnet.registry.package import CARD_NAME, MANIFEST_NAME, read_file
 
 
 @dataclass
@@ -30,16 +30,24 @@ class Places:
 
     def key(self, where: str) -> Place:
         """A key of the card by its path, `model.license`; its table where it is absent, the file where that is."""
+        return self._key(CARD_NAME, where)
+
+    def version(self) -> Place:
+        """Where the package says its version."""
+        own = self.card is not None and self.card.model.version is not None
+        return self.key("model.version") if own else self._key(MANIFEST_NAME, "package.version")
+
+    def _key(self, file: str, where: str) -> Place:
         table, _, name = where.rpartition(".")
         found: int | None = None
         inside = False
-        for number, line in enumerate(self._lines(CARD_NAME), start=1):
+        for number, line in enumerate(self._lines(file), start=1):
             if header := re.match(r"\s*\[([^\[\]]+)\]", line):
                 inside = header[1].strip() == table
                 found = number if inside else found
             elif inside and re.match(rf"""\s*["']?{re.escape(name)}["']?\s*=""", line):
-                return Place(CARD_NAME, number)
-        return Place(CARD_NAME, found)
+                return Place(file, number)
+        return Place(file, found)
 
     def binding(self, path: str) -> Place:
         """The entry of the bindings that names a parameter path, else where the source declares it."""

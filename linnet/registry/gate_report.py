@@ -16,7 +16,7 @@ PASSED, FAILED, UNDONE, NEW, UNCHANGED = "passed", "failed", "undone", "new", "u
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """The gate of one package: `folder` as the user named it, `version` its own, `published` the one it is compared with.
+    """The gate of one package in `folder`: `version` is its own, `published` the one that it is compared with.
 
     `parts` are those that were looked at; `skipped` maps a part that was not to the reason. `undone` are the problems
     that kept the gate from coming to an end; a regression found before them still counts.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from linnet.registry.bench import sources_digest
 from linnet.registry.bindings import read_bindings
+from linnet.registry.card import Card
 from linnet.registry.errors import RegistryError
 from linnet.registry.index import package_version
 from linnet.registry.locate import Located
@@ -19,13 +21,14 @@ from linnet.registry.weights import locate_weights
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A path of the manifest, and the tensor that it reads."""
+    """A path of the manifest, and the tensor that it reads; an optional one may not be `present` in the weights."""
 
     path: str
     tensor: str
     shape: tuple[int, ...]
     dtype: str
     optional: bool
+    present: bool
 
     def __str__(self) -> str:
         return f"{self.dtype} [{', '.join(map(str, self.shape))}]"
@@ -78,9 +81,8 @@ class Snapshot:
 
 
 def published_snapshot(record: VersionRecord, parameters: Sequence[Mapping[str, Any]] | None) -> Snapshot:
-    """A published version; `parameters` are those of `Registry.parameters`."""
-    kept = record.record
-    entries = kept.get("entries")
+    """A published version; `parameters` are those that its registry has for it."""
+    entries = record.record.get("entries")
     return Snapshot(
         name=record.name,
         version=record.version,
@@ -91,36 +93,46 @@ def published_snapshot(record: VersionRecord, parameters: Sequence[Mapping[str, 
         ),
         parameters=None if parameters is None else {item["path"]: _parameter(item) for item in parameters},
         entries=None if entries is None else {item["name"]: item["signature"] for item in entries},
-        generics=kept.get("generics"),
+        generics=record.record.get("generics"),
     )
 
 
-def working_snapshot(package: Located, report: CheckReport) -> Snapshot:
-    """A package folder whose check gave `report`. Raises RegistryError where there is no card, or weights are absent
-    that the card has beside it."""
-    card, bound = report.card, report.bound
-    if card is None:
-        card = package.card()
+def working_snapshot(package: Located, card: Card, report: CheckReport) -> Snapshot:
+    """A package folder whose check gave `report`.
+
+    What cannot be read is left out: the check has a finding for it.
+    """
+    bound = report.bound
     parameters = None
     if bound is not None:
-        try:
-            tensors = read_bindings(package.folder, card).resolve(bound.manifest).tensors
-        except RegistryError:
-            # A finding of the check; paths can still be compared.
-            tensors = {}
+        tensors: Mapping[str, str] = {}
+        present = report.match.present if report.match else frozenset()
+        with suppress(RegistryError):
+            found = read_bindings(package.folder, card).resolve(bound.manifest)
+            tensors, present = found.tensors, present or found.written
         parameters = {
-            entry.path: Parameter(entry.path, tensors.get(entry.path, ""), entry.shape, entry.dtype, entry.optional)
+            entry.path: Parameter(
+                path=entry.path,
+                tensor=tensors.get(entry.path, ""),
+                shape=entry.shape,
+                dtype=entry.dtype,
+                optional=entry.optional,
+                present=not entry.optional or entry.path in present,
+            )
             for entry in bound.manifest.entries
         }
     own = {file: card.weights.sha256.get(file) for file in card.weights.files}
-    if card.weights.repo is None:
-        local = locate_weights(package.folder, card).local
-        own = {file: digest_file(local[file])[1] for file in card.weights.files}
+    files: tuple[PackageFile, ...] = ()
+    with suppress(RegistryError):
+        files = tuple(package_files(package.folder, skip=frozenset(card.weights.files)))
+        if card.weights.repo is None:
+            local = locate_weights(package.folder, card).local
+            own = {file: digest_file(local[file])[1] for file in card.weights.files}
     return Snapshot(
         name=card.model.name,
         version=package_version(package.folder, card),
         card=card.to_dict(),
-        files=tuple(package_files(package.folder, skip=frozenset(card.weights.files))),
+        files=files,
         weights=Pin(card.weights.repo, card.weights.revision, own),
         parameters=parameters,
         entries={name: entry.signature.text for name, entry in bound.entries().items()} if bound else None,
@@ -129,4 +141,11 @@ def working_snapshot(package: Located, report: CheckReport) -> Snapshot:
 
 
 def _parameter(item: Mapping[str, Any]) -> Parameter:
-    return Parameter(item["path"], item["tensor"], tuple(item["shape"]), item["dtype"], item["optional"])
+    return Parameter(
+        path=item["path"],
+        tensor=item["tensor"],
+        shape=tuple(item["shape"]),
+        dtype=item["dtype"],
+        optional=item["optional"],
+        present=item["present"],
+    )

@@ -17,7 +17,11 @@ class DefaultBuild(LazyGroup):
         return super().parse_args(ctx, args)
 
 
-@click.group("index", cls=DefaultBuild, modules={"build": "linnet.cli.nest_index_build"})
+@click.group(
+    "index",
+    cls=DefaultBuild,
+    modules={"build": "linnet.cli.nest_index_build", "rebuild": "linnet.cli.nest_index_rebuild"},
+)
 def command() -> None:
     """Describe every package of a folder in one file: nest index DIR is short for nest index build DIR.
 

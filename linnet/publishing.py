@@ -1,0 +1,179 @@
+"""`nest publish`: a package is checked, run, perhaps measured and compared, and then published.
+
+The registry publishes plain values; what they say is found out here, by the rooms that know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from linnet import nest
+from linnet.benchmark import find_here, run_bench
+from linnet.gating import gate_for_publish
+from linnet.registry.bench import BenchReport, read_bench, sources_digest
+from linnet.registry.configured import configured_registries
+from linnet.registry.gate_report import GateReport
+from linnet.registry.index import package_version
+from linnet.registry.locate import Located
+from linnet.registry.package import package_files
+from linnet.registry.publish import (
+    Publication,
+    Published,
+    check_publishable,
+    make_publication,
+    publish_version,
+)
+from linnet.registry.registry import Registry
+from linnet.registry.report import CheckReport
+from linnet.registry.store.open import open_store
+
+Watch = Callable[[Sequence[Any]], Iterable[Any]]
+Say = Callable[[str], None]
+
+
+class CheckFailedError(nest.NestError):
+    """A package that is not published because its check failed; `report` says why."""
+
+    def __init__(self, report: CheckReport) -> None:
+        self.report = report
+        super().__init__(f"{report.name or report.package} was not published: its check failed")
+
+
+class GateFailedError(nest.NestError):
+    """A package that is not published because it is worse than its last version, or the gate could not tell; `report`
+    says in what."""
+
+    def __init__(self, report: GateReport) -> None:
+        self.report = report
+        problems = [str(item) for item in (*report.regressions(), *report.undone)]
+        super().__init__(
+            "\n  ".join([f"{report.name} was not published: the gate against {report.published}", *problems])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a publish does, before anything is written: the version, what goes where, and what was found.
+
+    `there` is whether the registry has the version with this content already. Sizes are in bytes.
+    """
+
+    registry: str
+    publication: Publication
+    there: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        record = self.publication.record
+        held = record.objects()
+        return {
+            "registry": self.registry,
+            "name": record.name,
+            "version": record.version,
+            "there": self.there,
+            "files": len(record.files),
+            "objects": len(held),
+            "objects_size": sum(held.values()),
+            "weights": {
+                "repo": record.weights.repo,
+                "revision": record.weights.revision,
+                "files": [
+                    {"path": file.path, "size": file.size, "sha256": file.sha256} for file in record.weights.files
+                ],
+            },
+            "check": {section["name"]: section["status"] for section in record.check["sections"]},
+            "bench": record.bench is not None,
+            "gate": record.gate,
+        }
+
+
+def open_registry(named: str | os.PathLike[str] | None = None) -> Registry:
+    """The registry that is written to: the first of those that `named`, or else LINNET_REGISTRY, gives."""
+    return Registry(open_store(configured_registries(named)[0]))
+
+
+def plan_publish(
+    name_or_dir: str | os.PathLike[str],
+    *,
+    registry: str | os.PathLike[str] | None = None,
+    weights: Path | None = None,
+    smoke: str | None = None,
+    bench: bool = False,
+    gate: bool = True,
+    say: Say = lambda step: None,
+    watch: Watch = iter,
+) -> Plan:
+    """Everything before the first write: find the package, check it, run it, measure it, pin its weights, and ask the
+    registry whether it may be published. Raises as `linnet.nest.publish` does.
+    """
+    target = open_registry(registry)
+    package = find_here(name_or_dir)
+    say("check")
+    report = nest.check(_reference(package), smoke=smoke, weights=weights)
+    if not report.ok:
+        raise CheckFailedError(report)
+    if bench:
+        say("bench")
+        measure(package, weights, watch)
+    say("weights")
+    version, figures = package_version(package.folder, package.card()), matching_bench(package)
+    publication = make_publication(package, version, report, figures, weights)
+    there = check_publishable(target, publication.record) is not None
+    if gate and not there:
+        say("gate")
+        publication = with_gate(publication, gate_for_publish(package, target, check=report, bench=figures))
+    return Plan(target.url, publication, there)
+
+
+def with_gate(publication: Publication, report: GateReport) -> Publication:
+    """The publication with what the gate found. Raises GateFailedError where that is against it."""
+    if not report.ok:
+        raise GateFailedError(report)
+    # Where the package lay is nobody's concern.
+    result = None if report.published is None else {**report.to_dict(), "folder": report.name}
+    return replace(publication, record=replace(publication.record, gate=result))
+
+
+def carry_out(plan: Plan, say: Say = lambda step: None) -> Published:
+    """Publish what was planned. Raises as `publish_version` does."""
+    fresh = Registry(open_store(plan.registry))
+    return publish_version(Registry(open_store(plan.registry)), plan.publication, say, fresh=fresh)
+
+
+def measure(package: Located, weights: Path | None, watch: Watch) -> BenchReport:
+    """Measure the package as `nest bench` does by itself, and write `bench.json` beside its card."""
+    return run_bench(
+        _reference(package),
+        baseline=None,
+        with_baseline=True,
+        weights=weights,
+        baseline_weights=None,
+        prompt=None,
+        new=None,
+        runs=3,
+        perplexity=True,
+        output=None,
+        watch=watch,
+        load={
+            **{"numerics": "equivalent", "device": None, "dtype": None, "generics": None},
+            **{"compile": None, "fp8": None, "offline": None},
+        },
+    )[0]
+
+
+def matching_bench(package: Located) -> BenchReport | None:
+    """The package's `bench.json`, where it was measured on these very sources."""
+    report = read_bench(package.folder)
+    if report is None:
+        return None
+    files = package_files(package.folder, skip=frozenset(package.card().weights.files))
+    return report if report.package.digest == sources_digest(files) else None
+
+
+def _reference(package: Located) -> str:
+    """What names exactly this package."""
+    return f"{package.repo}@{package.revision}" if package.repo else str(package.folder.absolute())

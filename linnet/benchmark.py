@@ -83,8 +83,7 @@ class _Subject:
     @property
     def reference(self) -> str:
         """What `nest.load` takes for exactly this package."""
-        found = self.located
-        return f"{found.repo}@{found.revision}" if found.repo else str(found.folder.absolute())
+        return self.located.reference
 
 
 def run_bench(
@@ -103,7 +102,7 @@ def run_bench(
     load: Mapping[str, Any],
 ) -> tuple[BenchReport, Path]:
     """See `linnet.nest.bench`; also gives the file that was written."""
-    package = find_here(name_or_dir, load.get("offline"))
+    package = find_here(name_or_dir, load.get("offline"), registry=load.get("registry"))
     card = package.card()
     target = _output(package, card, output)
     prompt = prompt if prompt is not None else card.bench.prompt or PROMPT
@@ -113,7 +112,7 @@ def run_bench(
             f"{counted(prompt, 'token')} of prompt, {new} new and {counted(runs, 'run')} measure nothing: take a "
             "prompt of at least 1, 2 new ones (the first belongs to the prompt), and 1 run"
         )
-    other = _baseline(package, card, baseline, load.get("offline")) if with_baseline else None
+    other = _baseline(package, card, baseline, load) if with_baseline else None
     nest.require_torch()
     place = _place(load)
     subjects = [_subject(package, weights, prompt, new, place, load)]
@@ -146,25 +145,30 @@ def run_bench(
 # What is measured
 
 
-def find_here(name: str | os.PathLike[str], offline: bool | None = None, beside: Path | None = None) -> Located:
+def find_here(
+    name: str | os.PathLike[str],
+    offline: bool | None = None,
+    beside: Path | None = None,
+    registry: str | None = None,
+) -> Located:
     """A package by name: one in the folder `beside` or in `./nests` comes before what `nest.load` takes."""
     text = os.fspath(name)
     if name_fault(text) is None:
         for folder in (beside, Path("nests")):
             if folder is not None and (folder / text / CARD_NAME).is_file():
                 return Located(folder / text)
-    return find_package(name, offline=offline)
+    return find_package(name, offline=offline, registry=registry)
 
 
 def _baseline(
-    package: Located, card: Card, named: str | os.PathLike[str] | None, offline: bool | None
+    package: Located, card: Card, named: str | os.PathLike[str] | None, load: Mapping[str, Any]
 ) -> Located | None:
     """The package to compare with. Raises NestError for the package itself, RegistryError for one there is not."""
     name = named or card.bench.baseline
     if name is None:
         return None
-    neighbours = package.folder.absolute().parent if package.repo is None else None
-    found = find_here(name, offline, neighbours)
+    neighbours = None if package.shared else package.folder.absolute().parent
+    found = find_here(name, load.get("offline"), neighbours, load.get("registry"))
     if found.folder.resolve() == package.folder.resolve():
         where = "--baseline" if named else "the card's [bench] baseline"
         raise nest.NestError(f"{card.model.name} cannot be its own baseline: name another package ({where})")
@@ -193,9 +197,10 @@ def _subject(
 
     card = located.card()
     name = card.model.name
-    reference = str(located.folder) if located.repo is None else f"{located.repo}@{located.revision}"
+    reference, registry = located.reference, located.registry or load.get("registry")
     generics = dict(load.get("generics") or {})
-    shapes: dict[str, Any] = {key: load.get(key) for key in ("numerics", "dtype", "offline")} | {"device": "meta"}
+    shapes: dict[str, Any] = {key: load.get(key) for key in ("numerics", "dtype", "offline")}
+    shapes |= {"device": "meta", "registry": registry}
     try:
         # Shapes only: what a card says of its entries and sizes needs no weights.
         decoder_vocabulary(nest.load(reference, generics=generics, **shapes))
@@ -211,11 +216,11 @@ def _subject(
             f"{name} does not take {counted(prompt, 'token')} of prompt and {new} new ones: {_first(error)}; "
             "ask for fewer (--prompt, --new)"
         ) from None
-    files = fetch_weights(located.folder, card, given, offline=load.get("offline"))
+    files = fetch_weights(located.folder, card, given, offline=load.get("offline"), registry=load.get("registry"))
     used = _used_weights(located, card, files, given)
     needed = sum(file.size for file in used.files) + cache_bytes(model)
     kept = {key: load.get(key) for key in ("numerics", "dtype", "compile", "fp8")}
-    arguments = {**kept, "device": place, "generics": generics, "offline": True}
+    arguments = {**kept, "device": place, "generics": generics, "registry": registry, "offline": True}
     arguments["weights"] = str(given.absolute()) if given is not None else None
     return _Subject(located, card, given, used, arguments, needed)
 
@@ -360,13 +365,14 @@ def _command(
 
 
 def _name(subject: _Subject) -> str:
-    return subject.reference if subject.located.repo else subject.name
+    return subject.reference if subject.located.shared else subject.name
 
 
 def _output(package: Located, card: Card, output: Path | None) -> Path:
     """The file to write. Raises BenchOutputError now, and not after the measuring, where it cannot be."""
-    if output is None and package.repo is not None:
-        raise BenchOutputError(f"{package.repo} is not a folder of yours to write to: name a file, -o {BENCH_NAME}")
+    if output is None and package.shared:
+        named = package.repo or package.reference
+        raise BenchOutputError(f"{named} is not a folder of yours to write to: name a file, -o {BENCH_NAME}")
     target = output.expanduser().absolute() if output is not None else package.folder.absolute() / BENCH_NAME
     if target.is_dir():
         target /= BENCH_NAME

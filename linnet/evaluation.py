@@ -130,19 +130,22 @@ def prepare(
     from linnet.runner.errors import EvaluationError
 
     offline = load.get("offline")
-    package = find_package(name_or_dir, offline=offline)
+    package = find_package(name_or_dir, offline=offline, registry=load.get("registry"))
+    # Once: what a name means may change between two questions.
+    load = {**load, "registry": package.registry or load.get("registry")}
     card = package.card()
     asked = settings or package
     bench = asked.card().bench
     read = _text(asked.folder, asked.card(), *given, offline)
-    tokenizer = nest.tokenizer(name_or_dir, weights=load.get("weights"), offline=offline)
+    given_weights = {key: load.get(key) for key in ("weights", "registry", "offline")}
+    tokenizer = nest.tokenizer(package.reference, **given_weights)
     ids = tokenizer.encode(read.text, strict=False)
     if limit_tokens is not None:
         if limit_tokens < 2:
             raise EvaluationError(f"{limit_tokens} tokens cannot be predicted: take 2 or more (--limit-tokens)")
         ids = ids[:limit_tokens]
     nest.require_torch()
-    model = nest.load(name_or_dir, **load)
+    model = nest.load(package.reference, **load)
     model.tokenizer_source = lambda: tokenizer
     positions = model.generics.get("MaxSeq")
     window = window or bench.window or min(WINDOW, positions if isinstance(positions, int) else WINDOW)

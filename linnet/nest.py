@@ -92,14 +92,15 @@ def load(
 ) -> Model:
     """A package as a running model, a `torch.nn.Module`.
 
-    `name_or_dir` is a package's folder, `org/name[@revision]` on the Hub, or the name of a package that ships with
-    this distribution; they are tried in that order. `numerics` is "exact" (every op by its definition),
-    "equivalent" (native kernels that keep the accumulation of the definitions), or "fast" (fused kernels, which may
-    round less often, or attention's weights to the input's dtype). `device` "meta" needs no weights and
-    takes no memory; None is the GPU where there is one, else the CPU. `dtype` rebinds the card's floating generics,
+    `name_or_dir` is a package's folder; `org/name[@revision]` on the Hub; `name[@version]` or `name[@alias]` in a
+    registry (`registry`, else LINNET_REGISTRY; several with commas); or the name of a package that ships with this
+    distribution. They are tried in that order, and a `nest.lock` pins names of registries. `numerics` is "exact" (every
+    op by its definition), "equivalent" (native kernels that keep the accumulation of the definitions), or "fast" (fused
+    kernels, which may round less often, or attention's weights to the input's dtype). `device` "meta" needs no weights
+    and takes no memory; None is the GPU where there is one, else the CPU. `dtype` rebinds the card's floating generics,
     and floating weights are converted as they load. `generics` replaces values of the card's. `weights` is a local
-    file or folder used instead of the Hub; otherwise weights are looked for beside the card, then in the Hub's
-    cache, then fetched at the card's commit. A sha256 that the card gives is verified. With `trainable` floating
+    file or folder used instead of the Hub; otherwise weights are looked for beside the card, then in the caches, then
+    fetched at the card's commit. A sha256 that the card or the registry gives is verified. With `trainable` floating
     weights have gradients. `offline` True opens no socket.
 
     `compile` False walks an entry's graph node by node; True turns it into straight-line code once for each shape of
@@ -113,13 +114,13 @@ def load(
     generics, DeviceError for the device, ModeError for `compile` and `fp8`, and WeightsError for bytes that
     cannot be used.
     """
-    _refuse_unsupported(backend, numerics, registry)
+    _refuse_unsupported(backend, numerics)
     from linnet.registry.bindings import read_bindings
     from linnet.registry.fetch import fetch_weights
     from linnet.registry.locate import find_package
     from linnet.runner.backend import find_backend
 
-    package = find_package(name_or_dir, offline=offline)
+    package = find_package(name_or_dir, offline=offline, registry=registry)
     card = package.card()
     program = _checked_program(package.folder, card)
     bindings = read_bindings(package.folder, card)
@@ -141,7 +142,7 @@ def load(
     if place == "meta" and weights is None:
         tensors = _shapes(bound, bindings, shrunk=bool(generics))
     else:
-        files = fetch_weights(package.folder, card, _given_path(weights), offline=offline)
+        files = fetch_weights(package.folder, card, _given_path(weights), offline=offline, registry=registry)
         tensors = _weight_source(_matched(card, files, stored, bindings, generics or {}), files)
     model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
     model.tokenizer_source = partial(open_tokenizer, package.folder, card, _given_path(weights), offline)
@@ -152,6 +153,7 @@ def tokenizer(
     name_or_dir: str | os.PathLike[str],
     *,
     weights: str | os.PathLike[str] | None = None,
+    registry: str | None = None,
     offline: bool | None = None,
 ) -> TextTokenizer:
     """The tokenizer of a package, as `load(...).tokenizer` is, without its weights. The arguments are those of `load`.
@@ -161,7 +163,7 @@ def tokenizer(
     """
     from linnet.registry.locate import find_package
 
-    package = find_package(name_or_dir, offline=offline)
+    package = find_package(name_or_dir, offline=offline, registry=registry)
     return open_tokenizer(package.folder, package.card(), _given_path(weights), offline)
 
 
@@ -172,6 +174,7 @@ def check(
     smoke: str | None = None,
     weights: str | os.PathLike[str] | None = None,
     strict: bool = False,
+    registry: str | None = None,
 ) -> CheckReport:
     """The check of a package, named as for `load`: the registry's static part, then the runner's smoke test.
 
@@ -186,7 +189,7 @@ def check(
     from linnet.registry.check import check_package
     from linnet.registry.locate import find_package
 
-    located = find_package(package, offline=None if hub else True)
+    located = find_package(package, offline=None if hub else True, registry=registry)
     given = _given_path(weights)
     report = check_package(located, hub=hub, strict=strict, weights=given)
     if smoke == "none":
@@ -229,6 +232,7 @@ def quantize(
     *,
     fp8_block: int = 128,
     weights: str | os.PathLike[str] | None = None,
+    registry: str | None = None,
     offline: bool | None = None,
     watch: Watch = iter,
 ) -> Quantized:
@@ -243,10 +247,10 @@ def quantize(
     from linnet.quantize.run import quantize_package
     from linnet.registry.locate import find_package
 
-    located = find_package(package, offline=offline)
+    located = find_package(package, offline=offline, registry=registry)
     target = Path(output).expanduser().absolute()
     return quantize_package(
-        located, target, block=fp8_block, weights=_given_path(weights), offline=offline, watch=watch
+        located, target, block=fp8_block, weights=_given_path(weights), offline=offline, registry=registry, watch=watch
     )
 
 
@@ -295,6 +299,7 @@ def bench(
     generics: Generics | None = None,
     compile: bool | str | None = None,
     fp8: str | None = None,
+    registry: str | None = None,
     offline: bool | None = None,
 ) -> BenchReport:
     """Time a package beside its baseline, and write the figures to `output`, else to `bench.json` beside the card.
@@ -323,7 +328,7 @@ def bench(
         watch=watch,
         load={
             **{"numerics": numerics, "device": device, "dtype": dtype and dtype_name(dtype), "generics": generics},
-            **{"compile": compile, "fp8": fp8, "offline": offline},
+            **{"compile": compile, "fp8": fp8, "registry": registry, "offline": offline},
         },
     )
     return report
@@ -350,7 +355,7 @@ def _given_path(path: str | os.PathLike[str] | None) -> Path | None:
     return Path(path).expanduser() if path is not None else None
 
 
-def _refuse_unsupported(backend: str, numerics: str, registry: str | None) -> None:
+def _refuse_unsupported(backend: str, numerics: str) -> None:
     from linnet.runner.backend import BACKENDS
 
     if backend == "mlx":
@@ -359,10 +364,6 @@ def _refuse_unsupported(backend: str, numerics: str, registry: str | None) -> No
         raise NestError(f"backend={backend!r} is not known; write one of {', '.join(BACKENDS)}")
     if numerics not in NUMERICS:
         raise NestError(f"numerics={numerics!r} is not known; write one of {', '.join(NUMERICS)}")
-    if registry is not None:
-        raise UnsupportedError(
-            "registry= comes in a later version; name a folder, org/name, or a package that ships here"
-        )
 
 
 def require_torch(*also: str) -> None:

@@ -9,6 +9,7 @@ import io
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
@@ -70,6 +71,7 @@ def run(group: click.Group) -> NoReturn:
         # A file may have a name that is no text, and a terminal an encoding without the marks that messages use.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
     code = exit_code(group)
     try:
         sys.stdout.flush()
@@ -116,6 +118,14 @@ def _quiet(ctx: click.Context, option: click.Parameter, quiet: bool) -> bool:
     return quiet
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """A warning of ours as a sentence; others as Python shows them."""
+    if category.__module__.partition(".")[0] == "linnet":
+        click.echo(click.style("Warning: ", fg="yellow") + str(message), err=True)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))
+
+
 quiet_option = click.option(
     "--quiet",
     is_flag=True,
@@ -123,6 +133,14 @@ quiet_option = click.option(
     help="Print only what was asked for: no progress, no closing remarks.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+registry_option = click.option(
+    "--registry",
+    metavar="URL",
+    help="Where names are looked up, instead of LINNET_REGISTRY: a folder or an address; several with commas.",
+)
+offline_option = click.option(
+    "--offline", is_flag=True, help="Ask nothing over the network: everything must be on this machine."
+)
 nests_option = click.option(
     "--nests",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

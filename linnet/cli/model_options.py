@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from linnet.cli.frame import Command
+from linnet.cli.frame import Command, offline_option, registry_option
 
 NUMERICS = ("exact", "equivalent", "fast")
 DTYPES = ("f16", "bf16", "f32", "f64")
@@ -68,7 +68,8 @@ _OPTIONS = (
     ),
     click.option("--device", help="A torch device, such as cpu or cuda:1; by default the GPU where there is one."),
     click.option("--dtype", type=click.Choice(DTYPES), help="Convert floating weights as they load, and run in that."),
-    click.option("--offline", is_flag=True, help="Ask the Hub nothing: everything must be on this machine."),
+    registry_option,
+    offline_option,
 )
 
 
@@ -78,7 +79,7 @@ def model_options(command: Command) -> Command:
     @functools.wraps(command)
     def collected(*words: Any, **named: Any) -> Any:
         generics = dict(named.pop("generics"))
-        load = {key: named.pop(key) for key in ("weights", "numerics", "device", "dtype", "fp8")}
+        load = {key: named.pop(key) for key in ("weights", "numerics", "device", "dtype", "fp8", "registry")}
         load |= {"generics": generics or None, "offline": True if named.pop("offline") else None}
         compiled = named.pop("compiled")
         load["compile"] = COMPILE[compiled] if compiled is not None else None

@@ -53,8 +53,8 @@ def command(
 ) -> int:
     """Time a package beside its baseline, and write what was measured, and with what, to bench.json.
 
-    NAME is a folder of ./nests or any other, org/name on the Hub, or the name of a package that ships with this
-    distribution. Measured are loading, the time to the first token, decoding and peak memory, by processes that take
+    NAME is a folder of ./nests or any other, org/name on the Hub, name[@version] of a registry, or one that ships here.
+    Measured are loading, the time to the first token, decoding and peak memory, by processes that take
     turns, and the perplexity on the text that the card's [bench] names.
 
     Example: nest bench qwen3-tiny-fp8 --numerics fast -o bench.json

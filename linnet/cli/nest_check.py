@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from linnet.cli.codes import COULD_NOT, FINE, PROBLEMS
-from linnet.cli.frame import json_option, quiet_option
+from linnet.cli.frame import json_option, quiet_option, registry_option
 from linnet.cli.output import progress
 from linnet.runner.levels import SMOKE_LEVELS
 
@@ -36,6 +36,7 @@ MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "error": ("err
     help="A folder that holds the weight files, or the one file.",
 )
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@registry_option
 @json_option
 @quiet_option
 def command(
@@ -44,12 +45,13 @@ def command(
     smoke: str | None,
     weights: Path | None,
     strict: bool,
+    registry: str | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
     """Check packages: card, README, source, generics, bindings, weights, and a smoke test.
 
-    A PATH is a package's folder, org/name on the Hub, or the name of a package that ships with this distribution.
+    A PATH is a package's folder, org/name on the Hub, name[@version] of a registry, or one that ships here.
 
     Example: nest check --no-hub nests/qwen3-8b-fp8
     """
@@ -62,7 +64,14 @@ def command(
     reports: list[CheckReport] = []
     for name in progress("checking", quiet=quiet)(packages):
         try:
-            reports.append(nest.check(name, hub=not no_hub, smoke=smoke, weights=weights, strict=strict))
+            settings: dict[str, Any] = {
+                "hub": not no_hub,
+                "smoke": smoke,
+                "weights": weights,
+                "strict": strict,
+                "registry": registry,
+            }
+            reports.append(nest.check(name, **settings))
         except RegistryError as error:
             # Alone it is the command's own error; among others it is one report, and they are checked.
             if len(packages) == 1 and not as_json:

@@ -48,7 +48,7 @@ def command(
 ) -> int:
     """Measure a model's perplexity over a text, by windows that overlap, and state the protocol.
 
-    NAME is a package's folder, org/name on the Hub, or the name of a package that ships with this distribution. Without
+    NAME is a package's folder, org/name on the Hub, name[@version] of a registry, or one that ships here. Without
     --text or --dataset the text is the one that the card's [bench] names.
 
     Example: nest eval qwen3-8b-fp8 --dataset wikitext-2

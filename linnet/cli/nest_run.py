@@ -67,19 +67,24 @@ def command(
 ) -> int:
     """Write what follows PROMPT; - reads it from stdin. Where the card names a chat template, PROMPT is put into it.
 
-    NAME is a package's folder, org/name on the Hub, or the name of a package that ships with this distribution. What
+    NAME is a package's folder, org/name on the Hub, name[@version] of a registry, or one that ships here. What
     the model writes goes to stdout as it is made. On a terminal, the time it took is told on stderr.
 
     Example: nest run qwen3-8b-fp8 "What is the capital of France?"
     """
     from linnet import nest
+    from linnet.registry.locate import find_package
     from linnet.runner.generate import decoder_vocabulary, prompt_ids
 
+    # Once: what a name means may change between two questions.
+    located = find_package(package, offline=load["offline"], registry=load["registry"])
+    package, load["registry"] = located.reference, located.registry or load["registry"]
     # Shapes tell whether the model generates at all, before a tokenizer is looked for or weights are fetched.
-    shapes = {name: load[name] for name in ("dtype", "generics", "offline")}
+    shapes = {name: load[name] for name in ("dtype", "generics", "offline", "registry")}
     decoder_vocabulary(nest.load(package, device="meta", **shapes))
     text = _stdin() if prompt == "-" else prompt
-    tokenizer = nest.tokenizer(package, weights=load["weights"], offline=load["offline"])
+    places = {name: load[name] for name in ("weights", "registry", "offline")}
+    tokenizer = nest.tokenizer(package, **places)
     ids = prompt_ids(tokenizer, _prompt(tokenizer, text, chat, system))
     model = nest.load(package, **load)
     model.tokenizer_source = lambda: tokenizer

@@ -62,7 +62,14 @@ class Quantized:
 
 
 def quantize_package(
-    package: Located, output: Path, *, block: int, weights: Path | None, offline: bool | None, watch: Watch
+    package: Located,
+    output: Path,
+    *,
+    block: int,
+    weights: Path | None,
+    offline: bool | None,
+    registry: str | None,
+    watch: Watch,
 ) -> Quantized:
     """Write the package folder `output`: `package` with the projections of its layers in FP8 E4M3, one scale for each
     block of `block` by `block` weights.
@@ -87,7 +94,7 @@ def quantize_package(
         bound = bind(checked.program, card.source.root, card.generics)
         source = quantize_source(file, bound, block)
         bindings = read_bindings(folder, card)
-        files = fetch_weights(folder, card, weights, offline=offline)
+        files = fetch_weights(folder, card, weights, offline=offline, registry=registry)
         table = join_headers(read_headers(files))
         match = match_weights(bound.manifest, bindings.resolve(bound.manifest), table, card.weights.unused)
         if match.problems:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import platformdirs
 
+from linnet.registry.errors import Problem, RegistryError
+
 VARIABLE = "LINNET_REGISTRY"
 
 
@@ -23,8 +25,15 @@ def default_registry() -> Path:
 
 def configured_registries(named: str | os.PathLike[str] | None = None) -> tuple[str, ...]:
     """The registries to ask, in order: those that `named` gives (`registry=`, `--registry`), else `LINNET_REGISTRY`,
-    else the default one. Several are separated by commas; none is opened here.
+    else the default one. Several are separated by commas; none is opened here. Raises RegistryError for an empty name.
     """
-    text = os.fspath(named) if named is not None else os.environ.get(VARIABLE, "")
-    found = dict.fromkeys(part.strip() for part in text.split(",") if part.strip())
-    return tuple(found) or (str(default_registry()),)
+    text, source = named, "--registry"
+    if text is None:
+        text, source = os.environ.get(VARIABLE) or None, VARIABLE
+    if text is None:
+        return (str(default_registry()),)
+    found = tuple(dict.fromkeys(part.strip() for part in os.fspath(text).split(",")))
+    if not all(found):
+        message = f"{source} names a registry by an empty text."
+        raise RegistryError([Problem("registry.address", source, message, "Name a folder or an address.")])
+    return found

@@ -41,6 +41,10 @@ class RegistryError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+class RegistryWarning(UserWarning):
+    """What a user should know of a package that is used all the same: that it is yanked, that a mirror was silent."""
+
+
 class CardError(RegistryError):
     """`nest.toml` does not describe a model; `problems` holds all that is wrong with it.
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from linnet.registry.cache import cache_folder
+from linnet.registry.cache import Cache, Wanted, cache_folder
 from linnet.registry.card import Card
+from linnet.registry.client import Client
 from linnet.registry.endpoint import named_endpoint
-from linnet.registry.errors import PackageError, Problem
+from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, RegistryWarning
 from linnet.registry.package import digest_file
 from linnet.registry.weights import locate_weights
 
+# Large files are hashed at once.
+HASH_THREADS = 4
 # What a package is made of; weights are fetched only when they are needed.
 _PACKAGE_PATTERNS = ["*.toml", "*.md", "*.json", "*.linnet", "*.jinja", "LICENSE*"]
 
@@ -51,41 +57,142 @@ def fetch_package(repo: str, revision: str | None, *, offline: bool | None = Non
 
 
 def fetch_weights(
-    package: Path, card: Card, folder: Path | None = None, *, offline: bool | None = None
+    package: Path,
+    card: Card,
+    folder: Path | None = None,
+    *,
+    offline: bool | None = None,
+    registry: str | os.PathLike[str] | None = None,
 ) -> dict[str, Path]:
     """Every weight file of the card on this machine, by the name that the card gives it, its digest verified.
 
-    Looked for where `locate_weights` looks, else downloaded at the pinned commit. Raises PackageError for a file that
-    is absent or has another digest than the card gives, HubError.
+    Looked for where `locate_weights` looks, else downloaded at the pinned commit; where the Hub cannot give a file, the
+    registries (`registry`, else those configured) are asked for its digest. A file of a cache that is not what it
+    should be is set aside, with a RegistryWarning, and fetched again. Raises PackageError for a file that is absent or
+    has another digest than the card gives, HubError, WrongBytesError.
     """
     located = locate_weights(package, card, folder)
-    files = dict(located.local)
     if located.remote and offline:
         raise PackageError(_offline(card, file) for file in located.remote)
-    for file in located.remote:
+    fetching = _Fetching(package, card, offline, registry)
+    # Hashing lets other threads run; the order of downloads stays that of the card.
+    files = {file: located.local.get(file) or fetching.download(file) for file in card.weights.files}
+    with ThreadPoolExecutor(HASH_THREADS) as pool:
+        right = dict(zip(files, pool.map(lambda item: _is_right(card, *item), files.items()), strict=True))
+    return {file: path if right[file] else fetching.anew(file, path) for file, path in files.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fetching:
+    """Weight files of a card from elsewhere; the arguments are those of `fetch_weights`."""
+
+    package: Path
+    card: Card
+    offline: bool | None
+    registry: str | os.PathLike[str] | None
+
+    def anew(self, file: str, path: Path) -> Path:
+        """A file that was found with other bytes than the card pins. Raises PackageError where it is the user's."""
+        for source in (self.download, self.download, self.mirrored):
+            wrong = PackageError([_wrong(self.card, file, path)])
+            if not self._set_aside(path):
+                raise wrong
+            if self.offline:
+                raise PackageError([_offline(self.card, file)])
+            try:
+                path = source(file)
+            except RegistryError as error:
+                raise (wrong if source == self.mirrored else error) from None
+            if _is_right(self.card, file, path):
+                return path
+        raise AssertionError("a mirror gives what was asked for, or raises")
+
+    def download(self, file: str) -> Path:
+        """A file from the Hub at the card's commit, else from a registry that holds its digest."""
         from huggingface_hub import hf_hub_download
 
         from linnet.registry.hub import hub_endpoint, hub_errors
 
-        repo, revision = card.weights.repo, card.weights.revision
+        repo, revision = self.card.weights.repo, self.card.weights.revision
         assert repo is not None
-        with hub_errors(repo, revision, file):
-            files[file] = Path(str(hf_hub_download(repo, file, revision=revision, endpoint=hub_endpoint())))
-    verify_digests(card, files)
-    return {file: files[file] for file in card.weights.files}
+        try:
+            with hub_errors(repo, revision, file):
+                return Path(str(hf_hub_download(repo, file, revision=revision, endpoint=hub_endpoint())))
+        except HubError as error:
+            if file not in self.card.weights.sha256:
+                raise
+            try:
+                return self.mirrored(file)
+            except RegistryError:
+                raise _gone_upstream(error, self.card, file) from None
+
+    def mirrored(self, file: str) -> Path:
+        """A file from any registry that holds its digest. Raises RegistryError."""
+        name = self.card.model.name
+        wanted = Wanted(self.card.weights.sha256[file], f"{file} of {name}")
+        return Client(self.registry, offline=self.offline).fetch(wanted)
+
+    def _set_aside(self, path: Path) -> bool:
+        """Whether the wrong file was a cache's, and is there no more."""
+        cache = Cache()
+        from huggingface_hub import constants
+
+        hub = Path(constants.HF_HUB_CACHE).resolve()
+        if path.is_relative_to(self.package):
+            return False
+        if path.resolve().is_relative_to(hub):
+            cache.set_aside(path.resolve())
+            path.unlink(missing_ok=True)
+        elif path.is_symlink() and path.is_relative_to(cache.root):
+            path.unlink(missing_ok=True)
+        elif path.is_relative_to(cache.root):
+            cache.set_aside(path)
+        else:
+            return False
+        aside = f" as {cache.wrong[-1]}" if cache.wrong else ""
+        message = (
+            f"{path} did not have the bytes that its digest promises; it was set aside{aside}, and is fetched again."
+        )
+        warnings.warn(message, RegistryWarning, stacklevel=4)
+        return True
 
 
 def verify_digests(card: Card, files: Mapping[str, Path]) -> None:
     """Compare files with the digests that the card gives. Raises PackageError with each that differs."""
-    problems = []
-    for file, path in files.items():
-        wanted = card.weights.sha256.get(file)
-        got = digest_file(path)[1] if wanted else None
-        if got != wanted:
-            message = f"{path} has the sha256 {got}, but the card pins {wanted}."
-            problems.append(Problem("weights.sha256", file, message, "Remove that file and fetch it again."))
+    problems = [_wrong(card, file, path) for file, path in files.items() if not _is_right(card, file, path)]
     if problems:
         raise PackageError(problems)
+
+
+def _is_right(card: Card, file: str, path: Path) -> bool:
+    wanted = card.weights.sha256.get(file)
+    return wanted is None or digest_file(path)[1] == wanted
+
+
+def _wrong(card: Card, file: str, path: Path) -> Problem:
+    got, wanted = digest_file(path)[1], card.weights.sha256[file]
+    message = f"{path} has the sha256 {got}, but the card pins {wanted}."
+    return Problem("weights.sha256", file, message, "Remove that file and fetch it again.")
+
+
+def _gone_upstream(error: HubError, card: Card, file: str) -> HubError:
+    """What the Hub said, and that no registry has the file either."""
+    weights = card.weights
+    sha256 = weights.sha256[file]
+
+    def word(problem: Problem) -> Problem:
+        if problem.kind.removeprefix("hub.") not in ("repo-not-found", "revision-not-found", "file-not-found"):
+            return problem
+        message = (
+            f"{file} of {card.model.name} is gone upstream: {problem.message.rstrip('.')}; and no configured registry "
+            f"holds it under its digest."
+        )
+        help = (
+            f"Find a file with the sha256 {sha256} and give its folder (--weights, weights=), or a mirror (--registry)."
+        )
+        return Problem(problem.kind, file, message, help)
+
+    return HubError(map(word, error.problems))
 
 
 def _offline(card: Card, file: str) -> Problem:

@@ -109,7 +109,6 @@ def test_weights_that_do_not_fit_other_generics_say_so(tiny: Path) -> None:
         ({"compile": "fastest"}, "compile='fastest' is not known; write True, False,"),
         ({"compile": "reduce-overhead", "device": "cpu"}, "replays CUDA graphs, and the device is cpu"),
         ({"fp8": "sometimes"}, "fp8='sometimes' is not known; write 'stream' or 'decoded'"),
-        ({"registry": "somewhere"}, "registry= comes in a later version"),
     ],
 )
 def test_load_refuses_what_it_cannot_do(tiny: Path, arguments: dict[str, Any], said: str) -> None:

@@ -31,7 +31,7 @@ def test_a_folder_comes_before_a_name(make_package: MakePackage, monkeypatch: py
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("", "The name of the package is empty. Name a folder (. is this one), org/name, or a package that"),
+        ("", "The name of the package is empty. Name a folder (. is this one), org/name, or a package of a"),
         ("x" * 300, "cannot be looked up: file name too long. Name a folder that holds a nest.toml."),
         ("~nobody-of-that-name/x", "cannot be looked up: could not determine home directory. Name a folder"),
         ("nul\0", 'nul\\x00: There is no folder "nul\\x00", and no package of that name. Name a folder'),

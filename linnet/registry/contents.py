@@ -51,8 +51,15 @@ def contents(package: Located) -> Contents | None:
     except (_UncountedError, OSError):
         return None
     # The card must be named as the folder is; of a repository, folder and weights depend on the commit.
-    name = package.repo or os.path.basename(os.path.realpath(package.folder))
+    name = package.repo or folder_name(package.folder)
     return Contents(hashlib.sha256(json.dumps([name, package.revision, files]).encode()).hexdigest(), files)
+
+
+def folder_name(folder: Path) -> str:
+    """What a folder is called, which is what its package must be: the last part of its path, links followed."""
+    if folder.name in ("", "..") or folder.is_symlink():
+        return os.path.basename(os.path.realpath(folder))
+    return folder.name
 
 
 def source_digest(package: Located, found: Contents) -> str:

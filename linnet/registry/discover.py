@@ -36,7 +36,7 @@ def discover(roots: Iterable[str | os.PathLike[str]]) -> Discovery:
     unless the root itself is ignored; without git nothing is. A root that holds no package is a problem.
     """
     found = Discovery()
-    seen: set[str] = set()
+    seen: set[tuple[int, int]] = set()
     for root in roots:
         text = os.fspath(root)
         packages = (
@@ -46,9 +46,14 @@ def discover(roots: Iterable[str | os.PathLike[str]]) -> Discovery:
         )
         for package in packages:
             # Two roots may overlap.
-            real = os.path.realpath(package.folder)
-            if real not in seen:
-                seen.add(real)
+            try:
+                status = os.stat(package.folder)
+            except OSError:
+                # Gone already: the check says so.
+                found.packages.append(package)
+                continue
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
                 found.packages.append(package)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,21 @@ def index_text(index: Mapping[str, Any]) -> str:
     return json.dumps(index, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
+def record_bytes(record: Mapping[str, Any]) -> bytes:
+    """A record as the bytes that it has within an index, between `[` or `,` and what follows it."""
+    return f"\n{index_text(record)[:-1]}".replace("\n", "\n  ").encode()
+
+
+def index_bytes(records: Iterable[bytes]) -> Iterator[bytes]:
+    """An index, piece by piece, of records that `record_bytes` wrote: what `index_text` makes of all of them."""
+    before = b'{\n "packages": ['
+    for record in records:
+        yield before + record
+        before = b","
+    end = b'],\n "schema": %d\n}\n' % SCHEMA
+    yield b"\n " + end if before == b"," else before + end
+
+
 def write_index(index: Mapping[str, Any], path: Path) -> None:
     """Write an index to a file, whole or not at all. Raises OSError that names `path`."""
     write_text(index_text(index), path)
@@ -93,16 +108,16 @@ def write_index(index: Mapping[str, Any], path: Path) -> None:
 
 def write_text(text: str, path: Path) -> None:
     """Write a file for everyone to read, whole or not at all. Raises OSError that names `path`."""
-    write_chunks([text], path)
+    write_chunks([text.encode()], path)
 
 
-def write_chunks(chunks: Iterable[str], path: Path) -> None:
+def write_chunks(chunks: Iterable[bytes], path: Path) -> None:
     """As `write_text`, of a text that comes in pieces; nothing is written where one does not come."""
     prefix = f".{path.name[:100]}."
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=prefix)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            with os.fdopen(handle, "wb") as file:
                 file.writelines(chunks)
             # mkstemp makes files that only their owner reads.
             os.chmod(name, 0o644)

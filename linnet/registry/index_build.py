@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from linnet.registry.cache import cache_folder
-from linnet.registry.contents import code_digest, contents, source_digest
+from linnet.registry.contents import code_digest, contents, folder_name, source_digest
 from linnet.registry.discover import discover
 from linnet.registry.errors import PackageError, Problem
-from linnet.registry.index import SCHEMA, write_chunks
+from linnet.registry.index import SCHEMA, index_bytes, write_chunks
 from linnet.registry.index_pool import Watch, make_records
 from linnet.registry.index_worker import Job, RecordMaker
 from linnet.registry.locate import Located, package_folders
@@ -38,23 +39,23 @@ class Crawl:
     made: int = 0
     damaged: int = 0
 
-    def texts(self) -> Iterator[str]:
-        """The record of each package as `index_text` writes it, sorted by name. Raises PackageError, OSError."""
+    def records(self) -> Iterator[bytes]:
+        """The record of each package, JSON that `record_bytes` wrote, sorted by name. Raises PackageError, OSError."""
         for _, job in sorted(self.jobs.items()):
-            text = self._read(job)
-            if text is None:
+            record = self._read(job)
+            if record is None:
                 if problems := RecordMaker().make(job):
                     raise PackageError(in_package(job, problem) for problem in problems)
-                text = RecordCache(Path(job.cache)).read(job.key)
-            if text is None:
-                raise OSError(None, "removed while the index was being written", job.cache)
-            yield text
+                record = RecordCache(Path(job.cache)).read(job.key)
+            if record is None:
+                raise OSError(errno.ENOENT, "removed while the index was being written", job.cache)
+            yield record
 
     def write(self, path: Path) -> None:
         """Write the index to a file, whole or not at all. Raises PackageError, OSError."""
-        write_chunks(index_chunks(self.texts()), path)
+        write_chunks(index_bytes(self.records()), path)
 
-    def _read(self, job: Job) -> str | None:
+    def _read(self, job: Job) -> bytes | None:
         try:
             return RecordCache(Path(job.cache)).read(job.key)
         except DamagedError:
@@ -87,7 +88,7 @@ def index_records(roots: Iterable[str | os.PathLike[str]], processes: int | None
     with crawl(roots, processes=processes) as found:
         if found.problems:
             raise PackageError(found.problems)
-        return [json.loads(text) for text in found.texts()]
+        return list(map(json.loads, found.records()))
 
 
 def build_index(nests: Path, watch: Callable[[Sequence[Any]], Iterable[Any]] = iter) -> dict[str, Any]:
@@ -99,18 +100,7 @@ def build_index(nests: Path, watch: Callable[[Sequence[Any]], Iterable[Any]] = i
     with _crawled([Located(folder) for folder in package_folders(nests)], None, True, watch) as found:
         if found.problems:
             raise PackageError(found.problems)
-        return {"schema": SCHEMA, "packages": [json.loads(text) for text in found.texts()]}
-
-
-def index_chunks(texts: Iterable[str]) -> Iterator[str]:
-    """The text of an index, piece by piece, from the texts of its records: what `index_text` makes of all of them."""
-    before = '{\n "packages": ['
-    first = True
-    for text in texts:
-        yield f"{before if first else ','}\n  " + text.rstrip("\n").replace("\n", "\n  ")
-        first = False
-    end = f'],\n "schema": {SCHEMA}\n}}\n'
-    yield f"{before}{end}" if first else f"\n {end}"
+        return {"schema": SCHEMA, "packages": list(map(json.loads, found.records()))}
 
 
 def in_package(job: Job, problem: Problem) -> Problem:
@@ -175,7 +165,7 @@ def _name(job: Job) -> str:
     """What a package is called: its folder must be named so. A repository's is named after a commit, and only its card
     knows."""
     if job.repo is None:
-        return os.path.basename(os.path.realpath(job.folder))
+        return folder_name(Path(job.folder))
     try:
         name = tomllib.loads((Path(job.folder) / CARD_NAME).read_text("utf-8"))["model"]["name"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -15,7 +15,7 @@ from typing import Any
 from linnet.language.check import CheckResult, load
 from linnet.registry.contents import contents, source_digest
 from linnet.registry.errors import Problem, RegistryError
-from linnet.registry.index import index_text, package_record
+from linnet.registry.index import package_record, record_bytes
 from linnet.registry.locate import Located
 from linnet.registry.record_cache import RecordCache
 
@@ -50,14 +50,14 @@ class RecordMaker:
         before = contents(package)
         sources = source_digest(package, before) if before is not None else None
         try:
-            text = index_text(package_record(package, self._loader(package.folder, sources)))
+            record = package_record(package, self._loader(package.folder, sources))
         except RegistryError as error:
             return error.problems
         after = contents(package)
         if not job.digest == (before and before.digest) == (after and after.digest):
             message = f"{job.folder} changed while it was read."
             return (Problem("package.changed", job.folder, message, "Try again when nothing writes to it."),)
-        RecordCache(Path(job.cache)).write(job.key, text)
+        RecordCache(Path(job.cache)).write(job.key, record_bytes(record))
         return ()
 
     def _loader(self, folder: Path, sources: str | None) -> Callable[[Path], CheckResult]:

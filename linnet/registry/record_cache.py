@@ -33,7 +33,7 @@ class RecordCache:
         """Whether there is an entry; `read` says whether it is a good one."""
         return self.path(digest).is_file()
 
-    def read(self, digest: str) -> str | None:
+    def read(self, digest: str) -> bytes | None:
         """The record of a package; None where there is none. Raises DamagedError, and removes the entry then."""
         path = self.path(digest)
         try:
@@ -43,11 +43,11 @@ class RecordCache:
         if first != _first_line(digest, body):
             path.unlink(missing_ok=True)
             raise DamagedError(str(path))
-        return body.decode()
+        return body
 
-    def write(self, digest: str, text: str) -> None:
+    def write(self, digest: str, body: bytes) -> None:
         """Keep a record. Raises OSError."""
-        path, body = self.path(digest), text.encode()
+        path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".record-")
         try:

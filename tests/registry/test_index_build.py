@@ -19,8 +19,8 @@ from linnet.language.check import load
 from linnet.registry import index_worker
 from linnet.registry.contents import code_digest, contents, source_digest
 from linnet.registry.errors import PackageError
-from linnet.registry.index import index_text, package_record
-from linnet.registry.index_build import crawl, index_chunks, index_records
+from linnet.registry.index import index_bytes, index_text, package_record, record_bytes
+from linnet.registry.index_build import crawl, index_records
 from linnet.registry.index_pool import make_records
 from linnet.registry.index_worker import Job, RecordMaker
 from linnet.registry.locate import Located
@@ -74,9 +74,9 @@ def test_the_bytes_do_not_depend_on_how_they_were_made(nests: Path, tmp_path: Pa
 
 
 def test_an_index_of_nothing_and_of_one() -> None:
-    assert "".join(index_chunks([])) == index_text({"schema": 1, "packages": []})
-    record = {"name": "a\nb", "files": []}
-    assert "".join(index_chunks([index_text(record)])) == index_text({"schema": 1, "packages": [record]})
+    assert b"".join(index_bytes([])).decode() == index_text({"schema": 1, "packages": []})
+    record = {"name": "é\nb", "files": [], "generics": {}}
+    assert b"".join(index_bytes([record_bytes(record)])).decode() == index_text({"schema": 1, "packages": [record]})
 
 
 def test_only_what_changed_is_made_again(nests: Path, tmp_path: Path, cache: Path) -> None:
@@ -232,8 +232,8 @@ def test_a_damaged_entry_is_noticed_and_made_again(nests: Path, tmp_path: Path, 
 
 def test_a_cache_entry_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = RecordCache(tmp_path)
-    records.write("ab12", "text\nmore\n")
-    assert records.read("ab12") == "text\nmore\n"
+    records.write("ab12", b"text\nmore\n")
+    assert records.read("ab12") == b"text\nmore\n"
     assert records.read("ab13") is None
 
     def full(source: object, target: object) -> None:
@@ -241,7 +241,7 @@ def test_a_cache_entry_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        records.write("ab14", "text")
+        records.write("ab14", b"text")
     monkeypatch.undo()
     assert [path.name for path in entries(tmp_path)] == ["ab12"]
     shutil.copy(records.path("ab12"), records.path("ab15"))
@@ -252,10 +252,10 @@ def test_a_cache_entry_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_other_code_has_other_records(tmp_path: Path) -> None:
     old, new = open_cache(tmp_path, "1" * 64), open_cache(tmp_path, "2" * 64)
-    old.write("ab", "text")
+    old.write("ab", b"text")
     assert new.read("ab") is None
     open_cache(tmp_path, "2" * 64)
-    assert old.read("ab") == "text"
+    assert old.read("ab") == b"text"
     os.utime(old.folder, (time.time() - 31 * 24 * 3600,) * 2)
     open_cache(tmp_path, "2" * 64)
     assert not old.folder.exists()
@@ -278,7 +278,7 @@ def test_problems_of_all_packages_are_told_the_same_way(nests: Path, tmp_path: P
         with crawl([nests, tmp_path / "more", tmp_path / "none"], processes=processes, cache=cache) as found:
             told.append([str(problem) for problem in found.problems])
             assert sorted(found.jobs) == ["c-model", "d-model"]
-            assert [json.loads(text)["name"] for text in found.texts()] == ["c-model", "d-model"]
+            assert [json.loads(text)["name"] for text in found.records()] == ["c-model", "d-model"]
     assert told[0] == told[1] == told[2] == told[3]
     starts = [text.replace(f"{tmp_path}/", "")[:52] for text in told[0]]
     assert starts[0].startswith("none does not exist.")

@@ -121,6 +121,7 @@ TABLE: dict[str, Callable[[Exception], Wording]] = {
     "linnet.nest.SourceError": _plain(PROBLEMS),
     "linnet.nest.TorchMissingError": _plain(COULD_NOT),
     "linnet.quantize.errors.QuantizeError": _plain(PROBLEMS),
+    "linnet.registry.changes.GitError": _registry(COULD_NOT),
     "linnet.registry.datasets.ParquetMissingError": _registry(COULD_NOT),
     "linnet.registry.errors.HubError": _registry(COULD_NOT),
     "linnet.registry.errors.RegistryError": _registry(PROBLEMS),

@@ -177,7 +177,7 @@ def _cell(text: str) -> str:
 
 def _text(text: str) -> str:
     """Text from a package as Markdown may hold it: one line, no HTML, no links or pictures of its own."""
-    line = " ".join(text.split())
+    line = _clean(" ".join(text.split()))
     return re.sub(r"([\\<>\[\]*_])", r"\\\1", line.replace("&", "&amp;"))
 
 

@@ -7,7 +7,6 @@ module hands plain values from one to the next.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from linnet.registry.bench import BenchReport
     from linnet.registry.bindings import Bindings
     from linnet.registry.card import Card
+    from linnet.registry.gate_report import GateRun
     from linnet.registry.match import Match
-    from linnet.registry.report import CheckReport, Section
-    from linnet.runner.smoke import SmokeReport
+    from linnet.registry.report import CheckReport
     from linnet.runner.tokenizer import TextTokenizer
     from linnet.runner.torch.module import Model
     from linnet.runner.torch.weights import WeightSource
@@ -115,6 +114,7 @@ def load(
     cannot be used.
     """
     _refuse_unsupported(backend, numerics)
+    from linnet.checking import weight_source
     from linnet.registry.bindings import read_bindings
     from linnet.registry.fetch import fetch_weights
     from linnet.registry.locate import find_package
@@ -143,7 +143,7 @@ def load(
         tensors = _shapes(bound, bindings, shrunk=bool(generics))
     else:
         files = fetch_weights(package.folder, card, _given_path(weights), offline=offline, registry=registry)
-        tensors = _weight_source(_matched(card, files, stored, bindings, generics or {}), files)
+        tensors = weight_source(_matched(card, files, stored, bindings, generics or {}), files)
     model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
     model.tokenizer_source = partial(open_tokenizer, package.folder, card, _given_path(weights), offline)
     return model
@@ -186,6 +186,7 @@ def check(
     """
     if smoke is not None and smoke not in SMOKE_LEVELS:
         raise NestError(f"smoke={smoke!r} is not known; write one of {', '.join(SMOKE_LEVELS)}")
+    from linnet.checking import smoke_section
     from linnet.registry.check import check_package
     from linnet.registry.locate import find_package
 
@@ -194,7 +195,7 @@ def check(
     report = check_package(located, hub=hub, strict=strict, weights=given)
     if smoke == "none":
         return report
-    return report.with_section(_smoke_section(report, located.folder, smoke, given))
+    return report.with_section(smoke_section(report, located.folder, smoke, given))
 
 
 def index(*roots: str | os.PathLike[str], processes: int | None = None) -> list[dict[str, Any]]:
@@ -332,6 +333,54 @@ def bench(
         },
     )
     return report
+
+
+def gate(
+    *packages: str | os.PathLike[str],
+    against: str | os.PathLike[str] | None = None,
+    bench: bool = True,
+    since: str | None = None,
+    nests: str | os.PathLike[str] = "nests",
+    weights: str | os.PathLike[str] | None = None,
+    limit_tokens: int | None = None,
+    runs: int = 3,
+    watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    numerics: str = "equivalent",
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    generics: Generics | None = None,
+    compile: bool | str | None = None,
+    fp8: str | None = None,
+    registry: str | None = None,
+    offline: bool | None = None,
+) -> GateRun:
+    """Compare packages, by their names in `nests` or their folders, with their last published versions in `against`
+    (None: the first of LINNET_REGISTRY).
+
+    With `bench` both versions are measured here: the perplexity on the first `limit_tokens` of the text of the card's
+    `[bench]`, speed and memory in `runs` processes each. `since` is a git revision: only packages that changed since
+    this branch left it, all of those in `nests` where none is named. `weights` are used for the published version too,
+    where its weights are the same. `watch` is handed what is to be done, and hands it on. The other arguments are those
+    of `load`. What is wrong with a package is in its report, and so is what could not be done; RegistryError is raised
+    for a name that there is not and for the registry's address, GitError for `since`.
+    """
+    from linnet import gating
+
+    return gating.gate(
+        packages,
+        against=against,
+        bench=bench,
+        since=since,
+        nests=Path(nests).expanduser(),
+        weights=_given_path(weights),
+        limit_tokens=limit_tokens,
+        runs=runs,
+        watch=watch,
+        load={
+            **{"numerics": numerics, "device": device, "dtype": dtype and dtype_name(dtype), "generics": generics},
+            **{"compile": compile, "fp8": fp8, "registry": registry, "offline": offline},
+        },
+    )
 
 
 def demo(
@@ -480,100 +529,3 @@ def _matched(
     if match.problems:
         raise RegistryError(under_other_generics(match.problems, other) if other else match.problems)
     return match
-
-
-def _weight_source(match: Match, files: Mapping[str, Path]) -> WeightSource:
-    """A match in the runner's terms: where on this machine each parameter's tensor lies."""
-    from linnet.runner.torch.weights import TensorLocation, WeightSource
-
-    found = match.tensors
-    places = {info.name: TensorLocation(files[info.file], info.name, info.dtype, info.shape) for info in found.values()}
-    return WeightSource({path: info.name for path, info in found.items()}, places)
-
-
-def _smoke_section(report: CheckReport, package: Path, level: str | None, weights: Path | None) -> Section:
-    """The runner's smoke test of a package whose static part has gone far enough, as a section of its report."""
-    from linnet.registry.bindings import read_bindings
-    from linnet.registry.errors import Problem, RegistryError
-    from linnet.registry.fetch import verify_digests
-    from linnet.registry.report import make_section, skipped
-    from linnet.registry.weights import locate_weights
-    from linnet.runner.smoke import smoke
-
-    try:
-        require_torch()
-    except TorchMissingError:
-        # Asked for by name, it must run; by default a check without torch is still a check.
-        if level is not None:
-            raise
-        return skipped("smoke", "torch is not installed")
-    card, bound, match = report.card, report.bound, report.match
-    if card is None or bound is None or report.section("generics").status == "error":
-        return skipped("smoke", "there is no program to run")
-    source = None
-    try:
-        bindings = read_bindings(package, card).resolve(bound.manifest)
-        located = locate_weights(package, card, weights)
-        if level in (None, "full") and match is not None and not match.problems and not located.remote:
-            verify_digests(card, located.local)
-            source = _weight_source(match, located.local)
-    except RegistryError as error:
-        # The static part has reported all but the digests, which only matter to who reads the bytes.
-        digests = [problem for problem in error.problems if problem.kind == "weights.sha256"]
-        if digests:
-            return make_section("smoke", "the weights are not those of the card", digests)
-        return skipped("smoke", "the bindings or the weights have problems")
-    if level == "full" and source is None:
-        message = f"The real weights of {card.model.name} cannot be run: they are not all on this machine."
-        help = "Name a folder that holds them with --weights, or run with --smoke small."
-        return make_section("smoke", "no weights to run", [Problem("smoke.weights", "weights.files", message, help)])
-    chosen = level or ("full" if source is not None else "small")
-    optional = {entry.path for entry in bound.manifest.entries if entry.optional}
-    present = match.present if match is not None else bindings.written & optional
-    outcome = smoke(bound, card.source.entry, card.check, level=chosen, present=present, weights=source)
-    problems = [
-        Problem(
-            f"smoke.{failure.stage}",
-            f"{failure.entry} ({failure.stage})",
-            f"{failure.message.rstrip('.')}.",
-            _smoke_help(failure.stage, failure.fault),
-        )
-        for failure in outcome.failures()
-    ]
-    left_out = ""
-    if level is None and source is None:
-        left_out = f" (full left out: {'no local weights' if located.remote else 'the weights have problems'})"
-    seconds = sum(item.seconds for item in outcome.outcomes)
-    return make_section("smoke", f"{_passed(outcome)}{left_out}, {seconds:.1f} s", problems)
-
-
-def _passed(outcome: SmokeReport) -> str:
-    """How many entries passed each stage: `meta 1 entry, small 16 of 17 entries`."""
-    ran = Counter(item.stage for item in outcome.outcomes)
-    passed = Counter(item.stage for item in outcome.outcomes if item.ok)
-    return ", ".join(
-        f"{stage} {f'{passed[stage]} of ' * (passed[stage] < count)}{count} {'entry' if count == 1 else 'entries'}"
-        for stage, count in ran.items()
-    )
-
-
-_SMOKE_HELP = {
-    "source": "Change the source: what decides a graph's structure must be known before it runs.",
-    "inputs": "Keep the index or divisor that it names in range in the source, whatever the inputs are.",
-    "weights": "Fetch the weights again, or correct the bindings.",
-    "torch": "If memory is short, give smaller sizes in the card's [check]; else correct the operation that it names.",
-    "linnet": "The fault is this program's and not the package's: please report it, with the source.",
-}
-
-
-def _smoke_help(stage: str, fault: str) -> str:
-    """The next step after a failure of the smoke test, by its stage and its `fault`."""
-    if fault == "generics":
-        if stage == "small":
-            return "Widen the `where` of the block or the entry, so that small generics satisfy it."
-        return "Correct the card's [check] and [generics], or the entry's `where`."
-    if fault == "result":
-        if stage == "full":
-            return "Compare the source and the bindings with the model that the checkpoint was made for."
-        return "Look through the entry's arithmetic; its weights and inputs here are small and random."
-    return _SMOKE_HELP[fault]

@@ -19,6 +19,13 @@ COMMANDS = {
     "run": "linnet.cli.nest_run",
     "eval": "linnet.cli.nest_eval",
     "bench": "linnet.cli.nest_bench",
+    "gate": "linnet.cli.nest_gate",
+    "publish": "linnet.cli.nest_publish",
+    "yank": "linnet.cli.nest_yank",
+    "unyank": "linnet.cli.nest_unyank",
+    "alias": "linnet.cli.nest_alias",
+    "status": "linnet.cli.nest_status",
+    "prune": "linnet.cli.nest_prune",
     "demo": "linnet.cli.nest_demo",
 }
 

@@ -13,7 +13,7 @@ import torch
 from hub_server import running
 from safetensors.torch import save_file
 
-from linnet import nest
+from linnet import checking, nest
 from linnet.language.program.binding import BindError
 from linnet.registry.errors import CardError, HubError, PackageError, RegistryError
 from linnet.runner.errors import InputError, ModeError, UnknownEntryError, WeightsError
@@ -349,7 +349,7 @@ def test_advice_follows_from_the_stage(tiny: Path, tensors: Tensors) -> None:
 def test_there_is_advice_for_every_fault() -> None:
     for stage in ("meta", "small", "full"):
         for _, fault in FAULTS:
-            assert nest._smoke_help(stage, fault).endswith(".")
+            assert checking._smoke_help(stage, fault).endswith(".")
 
 
 def test_packages_that_ship_are_found_by_name() -> None:

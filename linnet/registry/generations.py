@@ -175,9 +175,7 @@ def _newest(registry: Registry) -> Generation:
     except UnknownSchemaError:
         raise
     except (RecordError, AbsentError):
-        hint = registry.latest()
-        number = max(registry.newest_generation(), hint.generation if hint else 0)
-        return Generation(number, "", NO_GENERATION.index)
+        return Generation(registry.newest_generation(), "", NO_GENERATION.index)
 
 
 def _build(reader: Reader, previous: IndexRecord, written: Written | None, afresh: bool, watch: Watch) -> IndexRecord:

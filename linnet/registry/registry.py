@@ -132,20 +132,24 @@ class Registry:
         for _ in range(TRIES):
             hint = self.latest()
             try:
-                number = self.newest_generation()
+                listed = self.newest_generation()
             except StoreError:
                 # A static host lists nothing.
                 if hint is None:
                     raise
-                number = hint.generation
-            found = self._generation(max(number, hint.generation if hint else 0))
+                listed = 0
+            hinted = hint.generation if hint else 0
+            found = self._generation(max(hinted, listed))
+            if found.number < listed:
+                # The hint is at one that there is not.
+                found = self._generation(listed)
             # Written since, or what a list that lags does not show.
             while (later := self._generation(found.number + 1)).number > found.number:
                 found = later
-            if found.number or (hint is None and number == 0):
+            if found.number or hinted == listed == 0:
                 return found
             # Removed between the two questions, because so many newer ones were written.
-        raise AbsentError(self.url, generation_path(number))
+        raise AbsentError(self.url, generation_path(max(hinted, listed)))
 
     def newest_generation(self) -> int:
         """The highest number of a generation that the store lists; 0 where there is none."""

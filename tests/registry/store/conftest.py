@@ -24,15 +24,23 @@ def hub_places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[]
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def new_place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Place]:
+    """Makes empty registries of each kind that can be written."""
+    made = request.getfixturevalue(f"{request.param}_places") if request.param != "directory" else None
+
+    def make() -> Place:
+        place = made() if made is not None else directory_place(tmp_path)
+        for name, value in place.environment.items():
+            monkeypatch.setenv(name, value)
+        return place
+
+    return make
+
+
+@pytest.fixture
+def place(new_place: Callable[[], Place]) -> Place:
     """An empty registry of each kind that can be written."""
-    if request.param == "directory":
-        made = directory_place(tmp_path)
-    else:
-        made = request.getfixturevalue(f"{request.param}_places")()
-    for name, value in made.environment.items():
-        monkeypatch.setenv(name, value)
-    return made
+    return new_place()
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from linnet.registry.publish import PublishError, publish_version
 from linnet.registry.registry import Registry
 
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["publishers", "linnet.registry.store.open"])
+# What the server can import: it does not have the path of the tests.
+_SERVER.set_forkserver_preload(["linnet.registry.publish", "linnet.registry.store.directory"])
 
 
 def start(place: Place, work: Callable[..., None], *arguments: Any) -> BaseProcess:
@@ -48,15 +49,16 @@ def yank_version(registry: Registry, folder: Path, name: str, version: str) -> N
     yank(registry, name, version, "killed for it")
 
 
-def killed_at(registry: Registry, work: Callable[..., None], arguments: Sequence[Any], at: int, moment: str) -> None:
-    """`work`, killed by SIGKILL before or after its operation number `at` on the store, from 0; else it ends."""
+def killed_at(registry: Registry, work: Callable[..., None], arguments: Sequence[Any], at: int) -> None:
+    """`work`, killed by SIGKILL before its operation number `at` on the store, from 0; where it has fewer, it ends."""
     count = 0
 
     def tell(when: str, operation: str, path: str) -> None:
         nonlocal count
-        if when == moment and count == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        count += when == moment
+        if when == "before":
+            if count == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            count += 1
 
     work(Registry(WatchedStore(registry.store, tell)), *arguments)
 

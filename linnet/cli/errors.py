@@ -125,6 +125,7 @@ TABLE: dict[str, Callable[[Exception], Wording]] = {
     "linnet.registry.datasets.ParquetMissingError": _registry(COULD_NOT),
     "linnet.registry.errors.HubError": _registry(COULD_NOT),
     "linnet.registry.errors.RegistryError": _registry(PROBLEMS),
+    "linnet.registry.resolve.UnreachableError": _registry(COULD_NOT),
     "linnet.registry.store.base.AbsentError": _registry(PROBLEMS),
     "linnet.registry.store.base.StoreError": _registry(COULD_NOT),
     "linnet.runner.errors.AllocationError": _plain(COULD_NOT),

@@ -7,8 +7,9 @@ import shutil
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from linnet.registry.cache import Cache, Wanted
 from linnet.registry.configured import configured_registries
@@ -16,6 +17,7 @@ from linnet.registry.errors import Problem, RegistryError
 from linnet.registry.lock import Lock, LockError
 from linnet.registry.package import digest_file
 from linnet.registry.record_reader import RecordError
+from linnet.registry.records import VersionRecord
 from linnet.registry.resolve import Resolved, Source, UnreachableError, UnresolvedError, not_here
 from linnet.registry.store.base import AbsentError, StoreError
 
@@ -50,11 +52,10 @@ class Client:
         RefusedError, LockError, and UnreachableError where some registry could not say and no other has it.
         """
         pinned = lock.pinned(name, wanted) if lock is not None else None
-        sources = list(self.sources)
+        sources = self.sources
         if pinned is not None:
             wanted = pinned.version
-            if pinned.registry and pinned.registry not in {source.url for source in sources}:
-                sources.append(Source(pinned.registry, self.cache, offline=self.offline))
+            sources = self.sources_with(pinned.registry)
         unresolved: UnresolvedError | None = None
         failures: list[Problem] = []
         for source in sources:
@@ -82,6 +83,12 @@ class Client:
         if failures:
             raise UnreachableError(failures)
         return None
+
+    def sources_with(self, registry: str | None) -> list[Source]:
+        """The registries, and at their end the one of that address, if it is none of them."""
+        if not registry or registry in {source.url for source in self.sources}:
+            return self.sources
+        return [*self.sources, Source(registry, self.cache, offline=self.offline)]
 
     def names(self) -> list[str]:
         """The names of all packages, as far as the registries tell: for a user who mistyped one."""
@@ -137,9 +144,7 @@ class Client:
         found = self.cache.get(wanted.sha256, wanted.size)
         if found is not None:
             return found
-        sources = sorted(self.sources, key=lambda source: source.url != first)
-        if first is not None and all(source.url != first for source in sources):
-            sources.insert(0, Source(first, self.cache, offline=self.offline))
+        sources = sorted(self.sources_with(first), key=lambda source: source.url != first)
         failures: list[RegistryError] = []
         for source in sources:
             if not source.asked:
@@ -157,6 +162,31 @@ class Client:
         # Wrong bytes are worth more words than a registry that never had it.
         failures.sort(key=lambda error: isinstance(error, StoreError))
         raise type(failures[0])(problem for error in failures for problem in error.problems)
+
+
+def describe(registry: str, sha256: str, cache: Cache | None = None) -> dict[str, Any]:
+    """What the record of a fetched version says, and what its registry last said of the package; JSON-able."""
+    cache = cache if cache is not None else Cache()
+    data = cache.read(sha256)
+    if data is None:
+        raise not_here(f"The record {sha256}", "NAME")
+    record = VersionRecord.from_bytes(data, sha256)
+    package = Source(registry, cache).last_said(record.name)
+    said = package.to_dict() if package is not None else {}
+    return {
+        "url": registry,
+        "version": record.version,
+        "sha256": sha256,
+        "published": record.published,
+        "weights": [asdict(file) for file in record.weights.files],
+        "check": dict(record.check),
+        "bench": record.bench,
+        "gate": record.gate,
+        "versions": said.get("versions", []),
+        "aliases": said.get("aliases", {}),
+        "status": said.get("status", "active"),
+        "status_reason": said.get("status_reason", ""),
+    }
 
 
 def package_wanted(resolved: Resolved) -> dict[str, Wanted]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -19,17 +20,23 @@ from linnet.registry.card import Card
 from linnet.registry.client import Client
 from linnet.registry.endpoint import named_endpoint
 from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, RegistryWarning
-from linnet.registry.package import digest_file
+from linnet.registry.package import CARD_NAME, digest_file
 from linnet.registry.weights import locate_weights
 
 # Large files are hashed at once.
 HASH_THREADS = 4
 # What a package is made of; weights are fetched only when they are needed.
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _PACKAGE_PATTERNS = ["*.toml", "*.md", "*.json", "*.linnet", "*.jinja", "LICENSE*"]
 
 
 def fetch_package(repo: str, revision: str | None, *, offline: bool | None = None) -> tuple[Path, str]:
-    """The package in a Hub repository, as a folder, and its commit. Raises HubError."""
+    """The package in a Hub repository, as a folder, and its commit. Raises HubError.
+
+    A commit never changes: of one that is here already, the Hub is not asked.
+    """
+    if revision is not None and _COMMIT.fullmatch(revision) and _package_folder(repo, revision).is_dir():
+        return _package_folder(repo, revision), revision
     named_endpoint()
     from huggingface_hub import snapshot_download
 
@@ -45,15 +52,23 @@ def fetch_package(repo: str, revision: str | None, *, offline: bool | None = Non
         )
     snapshot = Path(str(found))
     commit = snapshot.name
-    folder = cache_folder() / "packages" / repo.replace("/", "--") / commit
+    folder = _package_folder(repo, commit)
+    if offline and not (snapshot / CARD_NAME).is_file():
+        # Of this commit there may be weights here, and nothing else.
+        message = f"The package {repo} is not on this machine, and offline is set."
+        raise HubError([Problem("hub.offline", repo, message, "Fetch it once while online.")])
     if not folder.is_dir():
         # The Hub's cache is made of links, and a package may not hold links that leave it: copy what they lead to.
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".copy-") as scratch:
             copy = Path(scratch) / commit
-            shutil.copytree(snapshot, copy)
+            shutil.copytree(snapshot, copy, ignore=shutil.ignore_patterns("*.safetensors"))
             _put_in_place(copy, folder)
     return folder, commit
+
+
+def _package_folder(repo: str, commit: str) -> Path:
+    return cache_folder() / "packages" / repo.replace("/", "--") / commit
 
 
 def fetch_weights(
@@ -159,9 +174,13 @@ class _Fetching:
 
 def verify_digests(card: Card, files: Mapping[str, Path]) -> None:
     """Compare files with the digests that the card gives. Raises PackageError with each that differs."""
-    problems = [_wrong(card, file, path) for file, path in files.items() if not _is_right(card, file, path)]
-    if problems:
+    if problems := wrong_digests(card, files):
         raise PackageError(problems)
+
+
+def wrong_digests(card: Card, files: Mapping[str, Path]) -> list[Problem]:
+    """A problem for each file that has another digest than the card gives."""
+    return [_wrong(card, file, path) for file, path in files.items() if not _is_right(card, file, path)]
 
 
 def _is_right(card: Card, file: str, path: Path) -> bool:

@@ -88,15 +88,19 @@ def package_folders(nests: Path) -> list[Path]:
 
 
 def find_package(
-    name_or_dir: str | os.PathLike[str], *, offline: bool | None = None, registry: str | os.PathLike[str] | None = None
+    name_or_dir: str | os.PathLike[str],
+    *,
+    offline: bool | None = None,
+    registry: str | os.PathLike[str] | None = None,
+    locked: bool = True,
 ) -> Located:
     """The package that a user names: a folder, `org/name[@revision]` on the Hub, `name[@version]` or `name[@alias]` of
     a registry, or one that ships here.
 
     They are tried in that order. `registry` names what is asked instead of LINNET_REGISTRY, several with commas. With
-    `offline` only the caches are looked into. A lock (`linnet.registry.lock`) pins names of registries. Warns with
-    RegistryWarning of what a registry says against a version. Raises PackageError where there is none, HubError where
-    the Hub cannot give it, and what `Client.resolve` and `Client.folder` raise.
+    `offline` only the caches are looked into. A lock (`linnet.registry.lock`) pins names of registries, unless `locked`
+    is False. Warns with RegistryWarning of what a registry says against a version. Raises PackageError where there is
+    none, HubError where the Hub cannot give it, and what `Client.resolve` and `Client.folder` raise.
     """
     help = "Name a folder (. is this one), org/name, or a package of a registry."
     try:
@@ -124,7 +128,7 @@ def find_package(
     name, at, wanted = text.partition("@")
     if named and name_fault(name) is None and bool(at) == bool(wanted):
         client = Client(registry, offline=offline)
-        found = _from_registries(client, name, wanted or None)
+        found = _from_registries(client, name, wanted or None, locked)
         if found is not None:
             return found
         message = f"There is no folder {shown(text)}, and no package of that name in {_places(client)}."
@@ -150,12 +154,12 @@ def locate(client: Client, resolved: Resolved) -> Located:
     )
 
 
-def _from_registries(client: Client, name: str, wanted: str | None) -> Located | None:
+def _from_registries(client: Client, name: str, wanted: str | None, locked: bool) -> Located | None:
     """The package of that name in a registry, else the one that ships here; None where there is none."""
     unreachable: UnreachableError | None = None
     resolved = None
     try:
-        resolved = client.resolve(name, wanted, active_lock())
+        resolved = client.resolve(name, wanted, active_lock() if locked else None)
     except UnreachableError as error:
         unreachable = error
     if resolved is not None:

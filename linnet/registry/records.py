@@ -50,7 +50,7 @@ from linnet.registry.semver import in_order, is_release, precedence
 VERSION_BYTES, EVENT_BYTES, INDEX_BYTES, SMALL_BYTES = 4 << 20, 16 << 10, 256 << 20, 4 << 10
 MANIFEST_BYTES = 64 << 20
 # What a client fetches first stays small, however many versions there are.
-PACKAGE_BYTES = 48_000
+PACKAGE_BYTES = 32_000
 EVENT_KINDS = ("yank", "unyank", "alias", "status")
 STATUSES = ("active", "archived", "deprecated", "quarantined")
 

@@ -99,7 +99,7 @@ class Source:
             digest = pinned or self.memory.package(name).versions.get(wanted)
             data = self.cache.read(digest) if digest else None
             if digest and data is not None:
-                return self._resolved(VersionRecord.from_bytes(data, f"{name} {wanted}"), digest, self._kept(name))
+                return self._resolved(VersionRecord.from_bytes(data, f"{name} {wanted}"), digest, self.last_said(name))
         package = self.package(name)
         if package is None:
             return self._unlisted(name, wanted, None, pinned) if exact and wanted and self.asked else None
@@ -122,7 +122,7 @@ class Source:
         """
         seen = self.memory.package(name)
         if not self.asked:
-            return self._kept(name)
+            return self.last_said(name)
         package = self._caught_up(name, self._fetched(name), seen)
         if package is not None:
             known = {entry.version: entry.sha256 for entry in package.versions}
@@ -343,7 +343,8 @@ class Source:
                 write_whole(self._kept_path(name), head + b"\n" + data)
         return package
 
-    def _kept(self, name: str) -> PackageRecord | None:
+    def last_said(self, name: str) -> PackageRecord | None:
+        """What the registry said of a package when it was last asked; None where it never was."""
         data = self._read_kept(name)[1]
         return _package(name, data, package_path(name)) if data is not None else None
 

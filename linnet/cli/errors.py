@@ -65,7 +65,7 @@ def _os_error(error: Exception) -> Wording:
         return Wording(f"{name} cannot be: a part of its path is a file; check the path.", COULD_NOT)
     if error.errno in (errno.EACCES, errno.EPERM):
         return Wording(f"{name} cannot be opened: permission denied; check its owner and mode.", COULD_NOT)
-    if error.errno == errno.ENOSPC:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Wording(f"{name} could not be written: the disk is full; free some space and run it again.", COULD_NOT)
     if error.errno == errno.EROFS:
         return Wording(f"{name} could not be written: the file system is read-only; name another folder.", COULD_NOT)
@@ -112,7 +112,8 @@ TABLE: dict[str, Callable[[Exception], Wording]] = {
     "linnet.convert.errors.OutputError": _plain(USAGE),
     "linnet.demo.DemoError": _plain(PROBLEMS),
     "linnet.language.program.binding.BindError": _problems(
-        "Correct the generics: those of a card are in its [generics], others are given with --bind or generics=."
+        "Correct the generics: those of a card are in its [generics], others are given with --generic (nest), --bind "
+        "(linnet) or generics=."
     ),
     "linnet.language.program.lower_values.LowerError": _with("Give other generics with --bind, or change the source."),
     "linnet.language.program.small.SmallGenericsError": _with("Give values with --bind."),

@@ -13,6 +13,7 @@ from linnet.convert.families import design_of
 from linnet.convert.package import write_package
 from linnet.convert.source import DTYPES, Source, Watch
 from linnet.registry.errors import shown
+from linnet.registry.new_package import full_disk_named
 from linnet.registry.package import CARD_NAME, name_fault
 from linnet.registry.report import CheckReport
 
@@ -54,7 +55,7 @@ def convert_checkpoint(source: Path, output: Path, *, dtype: str | None, watch: 
     chosen = read.choose_dtype(design, dtype)
     # Beside the final folder, so that putting it in place is a rename; its parents may not be there yet.
     beside = next(parent for parent in output.parents if parent.is_dir())
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".convert-") as scratch:
+    with full_disk_named(output), tempfile.TemporaryDirectory(dir=beside, prefix=".convert-") as scratch:
         staged = Path(scratch) / output.name
         staged.mkdir()
         files = read.write(staged, design, chosen, watch)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,7 +166,14 @@ def _write_weights(
         except SafetensorError as error:
             raise QuantizeError(f"{path} cannot be read: {error}. Fetch it again.") from None
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        save_file(written, folder / file, metadata={"format": "pt"})
+        try:
+            save_file(written, folder / file, metadata={"format": "pt"})
+        except SafetensorError as error:
+            # The library hides the system's error in its text.
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(folder / file)) from error
         # safetensors makes files that only their owner can read.
         (folder / file).chmod(0o644)
     return math.sqrt(squares / total) if total else 0.0

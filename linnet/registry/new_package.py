@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,18 +12,34 @@ from pathlib import Path
 from linnet.registry.errors import PackageError, Problem, shown
 from linnet.registry.package import name_fault
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def full_disk_named(output: Path) -> Iterator[None]:
+    """A disk that fills up while the body writes is told of `output`, and not of a file in a folder that is gone then.
+
+    Raises OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), str(output)) from error
+
 
 @contextmanager
 def new_package(output: Path) -> Iterator[Path]:
     """A folder named as `output` to write the package in; it becomes `output` where the body does not raise.
 
     Raises PackageError before anything is written where `output` is there and not an empty folder, has a name that no
-    package may have, or cannot be made.
+    package may have, or cannot be made; OSError where the disk fails.
     """
     refuse_output(output)
     # Beside the final folder, so that putting it in place is a rename; its parents may not be there yet.
     beside = next(parent for parent in output.absolute().parents if parent.is_dir())
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".new-") as scratch:
+    with full_disk_named(output), tempfile.TemporaryDirectory(dir=beside, prefix=".new-") as scratch:
         staged = Path(scratch) / output.name
         staged.mkdir()
         yield staged

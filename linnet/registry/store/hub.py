@@ -49,8 +49,9 @@ BRANCH = "main"
 COMMIT_ATTEMPTS = 120
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 4.0
-# Failures of the server, in contrast, are not waited out for ever.
+# Failures of the server, in contrast, are not waited out for ever: 1, 2, 4 seconds.
 SERVER_FAILURES = 4
+SERVER_PAUSE = 1.0
 PATHS_A_REQUEST = 500
 FILES_A_COMMIT = 1000
 # The library's own requests have no limit on time; the Hub may take long over a large commit.
@@ -101,10 +102,12 @@ class HubStore:
         self._repeatedly(path, attempt)
 
     def read(self, path: str, *, limit: int, tag: str | None = None) -> Fetched | None:
-        return self._reader.read(checked_path(path), limit=limit, tag=tag)
+        with self._errors(path):
+            return self._reader.read(checked_path(path), limit=limit, tag=tag)
 
     def stream(self, path: str, start: int = 0) -> Iterator[bytes]:
-        return self._reader.stream(checked_path(path), start)
+        with self._errors(path):
+            yield from self._reader.stream(checked_path(path), start)
 
     def list(self, prefix: str) -> Iterator[str]:
         folder = checked_prefix(prefix).removesuffix("/")
@@ -153,7 +156,7 @@ class HubStore:
                 failures += 1
                 if failures == SERVER_FAILURES:
                     raise self._given_up(path, error) from None
-                pause = error.pause if error.pause is not None else 2.0 ** (failures - 1)
+                pause = error.pause if error.pause is not None else SERVER_PAUSE * 2 ** (failures - 1)
                 if pause > 2 * LONGEST_PAUSE:
                     raise StoreError(error.problems) from None
             time.sleep(pause * random.uniform(0.3, 1.0) if pause < LONGEST_PAUSE else pause)

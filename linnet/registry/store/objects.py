@@ -37,8 +37,8 @@ PROBE_FOLDER = "probes"
 CREATE_ATTEMPTS = 3
 UPLOAD_THREADS = 8
 BLOCK = 1 << 20
-_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
-_TIMES = {"timeout": "10m", "read_timeout": "20s", "connect_timeout": "10s"}
+RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+TIMES = {"timeout": "10m", "read_timeout": "20s", "connect_timeout": "10s"}
 _EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
 _BAD_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthenticationFailed")
 
@@ -61,7 +61,7 @@ class ObjectStore:
             ) from None
         self._obs = obstore
         try:
-            self._store = from_url(self.url, client_options=_client_options(), retry_config=_RETRIES)  # type: ignore[call-overload]
+            self._store = from_url(self.url, client_options=_client_options(), retry_config=RETRIES)  # type: ignore[call-overload]
         except (obstore.exceptions.BaseError, ValueError) as error:
             message = f"{self.url} cannot be opened: {shown(str(error).splitlines()[0])}."
             raise store_error(StoreError, "address", self.url, message, "Check the address.") from None
@@ -102,8 +102,7 @@ class ObjectStore:
             answer = self._obs.get(self._store, path, options={"range": {"offset": start}} if start else {})
             first, stop = answer.range
             if first != start:
-                message = f"{self.url} sent another range of {path} than it was asked for."
-                raise store_error(StoreError, "protocol", path, message, "Use another store.")
+                raise self._other_range(path)
             for chunk in answer.stream(min_chunk_size=BLOCK):
                 start += len(chunk)
                 yield bytes(chunk)
@@ -206,12 +205,20 @@ class ObjectStore:
         what = f"{status or ''} {code[1] if code else ''}".strip()
         if code and code[1] == "NoSuchBucket":
             return self._no_bucket()
+        # Without keys, `obstore` asks the machines that hand them out in the cloud.
+        if re.search(r"latest/(api/token|meta-data)|[Mm]issing.*credential|computeMetadata", text):
+            message = f"{self.url} was asked for {path} without keys: none are in the environment."
+            help = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket."
+            return store_error(StoreError, "no-token", path, message, help)
         if code and code[1] in _EXPIRED:
             message = f"{self.url} answered {what} for {path}: the token has expired."
             return store_error(StoreError, "expired-token", path, message, "Log in again, then do the same again.")
         if (code and code[1] in _BAD_KEYS) or isinstance(error, self._obs.exceptions.UnauthenticatedError):
             message = f"{self.url} answered {what} for {path}: the keys are not valid."
             return store_error(StoreError, "bad-token", path, message, "Check AWS_ACCESS_KEY_ID and its like.")
+        if code and code[1] == "RequestTimeTooSkewed":
+            message = f"{self.url} answered {what} for {path}: this machine's clock is wrong."
+            return store_error(StoreError, "clock", path, message, "Set the clock, then do the same again.")
         if isinstance(error, self._obs.exceptions.PermissionDeniedError) or status == 403:
             if writing:
                 message = f"{self.url} answered {what} for {path}: these keys may not write."
@@ -219,18 +226,23 @@ class ObjectStore:
                 return store_error(ReadOnlyError, "read-only", path, message, help)
             message = f"{self.url} answered {what} for {path}: these keys may not read it, or it is not there."
             return store_error(StoreError, "forbidden", path, message, "Check the keys and the address.")
-        if "169.254.169.254" in text or "redentials" in text:
-            message = f"{self.url} was asked for {path} without keys: none are in the environment."
-            help = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket."
-            return store_error(StoreError, "no-token", path, message, help)
         if status is not None and status < 500 and status not in (408, 429):
             message = f"{self.url} answered {what} for {path}."
             return store_error(StoreError, "unexpected", path, message, "Check the address and the region.")
         if status is not None:
             message = f"{self.url} answered {what} for {path}, again and again."
             return store_error(_LostError, "server-error", path, message, "Try again later.")
+        if "error following redirect" in text:
+            message = f"{self.url} redirects {path} in a circle, or to what is no address."
+            return store_error(StoreError, "redirects", path, message, "Check the endpoint.")
+        if "non-partial response" in text:
+            return self._other_range(path)
         message = f"{self.url} gave no whole answer for {path}: {shown(_first_line(text))}."
         return store_error(_LostError, "unreachable", path, message, "Check the network and the endpoint; try again.")
+
+    def _other_range(self, path: str) -> StoreError:
+        message = f"{self.url} sent another range of {path} than it was asked for."
+        return store_error(StoreError, "protocol", path, message, "Fetch it from its beginning, or from another store.")
 
     def _no_bucket(self) -> StoreError:
         message = f"{self.url} names a bucket that does not exist."
@@ -249,7 +261,7 @@ def _client_options() -> dict[str, Any]:
     """Limits on time; plain http where the environment asks for it, as object stores on this machine need."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1") or endpoint.startswith("http://")
-    return {**_TIMES, "allow_http": allowed}
+    return {**TIMES, "allow_http": allowed}
 
 
 def _first_line(text: str) -> str:

@@ -29,7 +29,7 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     scheme = found[1].lower()
     if scheme not in (*SCHEMES, "http"):
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        close = nearest(scheme, SCHEMES, alike=0.6)
+        close = nearest(scheme, SCHEMES, alike=0.5)
         help = f"Use {close}:// instead." if close else f"Use a path or one of {known}."
         raise _bad(text, f"{shown(text)} names no kind of registry.", help)
     parts = _parts(text)

@@ -1,40 +1,39 @@
-"""What MkDocs does beside the guide's own pages: the sources that the standard library's reference links to.
+"""What MkDocs does beside the guide's Markdown: its code gets the colours of the site, wide things scroll inside
+themselves, and links to the standard library's sources lead to their pages on the site.
 
-On a code host those links lead to the files. In the built guide they lead to pages made here, one for each module.
+On a code host the links to sources lead to the files. The guide is built to lie in the site's folder `docs`.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from html import unescape
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
 
-from linnet.language.syntax.pygments_lexer import LinnetLexer
+from linnet.site_builder.source_view import code_block, language_named
 
-STD = Path(__file__).resolve().parent.parent / "linnet" / "std"
-LINK = re.compile(r"\]\(\.\./\.\./linnet/std/([\w/]+)\.linnet#L(\d+)\)")
-FORMAT = HtmlFormatter(noclasses=True, lineanchors="L", nobackground=True)
-
-
-def _page(module: str) -> str:
-    return f"std/source/std.{module.replace('/', '.')}.md"
-
-
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    for path in sorted(STD.rglob("*.linnet")):
-        module = path.relative_to(STD).with_suffix("").as_posix()
-        title = f"# Source of std.{module.replace('/', '.')}"
-        text = highlight(path.read_text(encoding="utf-8"), LinnetLexer(), FORMAT)
-        files.append(File.generated(config, _page(module), content=f"{title}\n\n{text}\n"))
-    return files
+LINK = re.compile(r"\[([^\]\n]*)\]\((?:\.\./)+linnet/std/([\w/]+)\.linnet(#L\d+)?\)")
+CODE = re.compile(r'<pre><code(?: class="language-([\w+-]+)")?>(.*?)</code></pre>', re.DOTALL)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    if not page.file.src_uri.startswith("std/"):
-        return markdown
-    return LINK.sub(lambda match: f"]({_page(match[1]).removeprefix('std/')}#L-{match[2]})", markdown)
+    up = "../" * (page.file.src_uri.count("/") + 1)
+    # Raw HTML, since MkDocs refuses a link out of the guide.
+    return LINK.sub(lambda m: f'<a href="{up}std/{m[2]}/index.html{m[3] or ""}">{m[1]}</a>', markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    html = html.replace("<table>", '<div class="scroll" role="group" aria-label="Table" tabindex="0"><table>')
+    html = html.replace("</table>", "</table></div>")
+    html = re.sub(r' style="text-align: (left|right|center);"', r' class="\1"', html)
+    # An empty corner heads nothing.
+    html = re.sub(r"<th([^>]*)></th>", r"<td\1></td>", html)
+    return CODE.sub(_code, html)
+
+
+def _code(match: re.Match[str]) -> str:
+    text = unescape(match[2]).rstrip("\n")
+    return f'<pre tabindex="0"><code>{code_block(text, language_named(match[1] or "text"))}</code></pre>'

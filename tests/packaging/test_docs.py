@@ -15,6 +15,8 @@ from linnet.cli.linnet_main import linnet
 from linnet.cli.nest_main import nest
 from linnet.language.diagnostics import CODES
 from linnet.registry.card import KEYS, TABLES, parse_card
+from linnet.registry.gate_figures import LIMITS
+from linnet.registry.gate_findings import KINDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
@@ -144,3 +146,11 @@ def test_no_two_test_files_have_one_name(root: Path) -> None:
     """pytest imports them by name alone."""
     names = [path.name for path in (root / "tests").rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_every_kind_of_finding_of_the_gate_is_documented(root: Path) -> None:
+    text = (root / "docs" / "gate.md").read_text()
+    table = text[text.index("| kind | when |") :].split("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    assert sorted(kind for cell in cells for kind in re.findall(r"`([a-z-]+)`", cell)) == sorted(KINDS)
+    assert all(name in text for name in LIMITS)

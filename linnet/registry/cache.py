@@ -124,20 +124,20 @@ class Cache:
     def fetch(self, wanted: Wanted, stream: Callable[[int], Iterator[bytes]]) -> Path:
         """The file, from here or from `stream(start)`, which gives its bytes from `start` on and may raise.
 
-        A large file that breaks off is resumed: now where something came, else by the next call, in any process. Raises
+        A large file that breaks off is resumed by the next call, in whatever process. Raises
         WrongBytesError, OSError that names the file in the cache, and what `stream` raises.
         """
         large = wanted.size is None or wanted.size >= RESUMED_BYTES
-        for last in (False, False, True):
-            try:
-                with self._turn(wanted.sha256) if large else contextlib.nullcontext(False) as alone:
+        try:
+            with self._turn(wanted.sha256) if large else contextlib.nullcontext(False) as alone:
+                try:
                     return self._fetch_once(wanted, stream, take_over=alone, keep=large)
-            except OSError as error:
-                # Where locks do nothing, another process may take this one's part for abandoned.
-                if last or not isinstance(error, FileNotFoundError):
-                    # The system names the temporary file, which says nothing to a user.
-                    raise OSError(error.errno, error.strerror, str(self.path(wanted.sha256))) from None
-        raise AssertionError("the last try returns or raises")
+                except FileNotFoundError:
+                    # Where locks do nothing, another process took this one's part for abandoned.
+                    return self._fetch_once(wanted, stream, take_over=False, keep=False)
+        except OSError as error:
+            # The system names the temporary file, which says nothing to a user.
+            raise OSError(error.errno, error.strerror, str(self.path(wanted.sha256))) from None
 
     def set_aside(self, path: Path) -> None:
         """Move a wrong file or folder of the cache to where nothing looks for it, for whoever wants to know why."""
@@ -214,8 +214,12 @@ class Cache:
 
     @contextlib.contextmanager
     def _own(self, sha256: str, *, take_over: bool = False, keep: bool = False) -> Iterator[Path]:
-        """A file of this call alone: with `take_over` what an earlier one left; with `keep` it stays on failure."""
-        part = self.root / "partial" / f"{sha256}.{uuid.uuid4().hex}"
+        """A file that this call writes, with `take_over` what an earlier one left.
+
+        With `keep` it outlives a failure, for the next call to take over; else nobody does.
+        """
+        name = f"{sha256}.{uuid.uuid4().hex}" if keep else uuid.uuid4().hex
+        part = self.root / "partial" / name
         part.parent.mkdir(parents=True, exist_ok=True)
         if take_over:
             for left in self.parts(sha256):

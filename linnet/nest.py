@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from linnet.registry.card import Card
     from linnet.registry.gate_report import GateRun
     from linnet.registry.match import Match
+    from linnet.registry.push import PushResult
     from linnet.registry.report import CheckReport
     from linnet.runner.tokenizer import TextTokenizer
     from linnet.runner.torch.module import Model
@@ -207,6 +208,20 @@ def index(*roots: str | os.PathLike[str], processes: int | None = None) -> list[
     from linnet.registry.index_build import index_records
 
     return index_records(roots, processes)
+
+
+def push(
+    package: str | os.PathLike[str], repo: str, *, private: bool = False, message: str | None = None
+) -> PushResult:
+    """Put the package in a folder at the root of `repo` (`org/name`) on the Hub, in one commit; `load` takes it so.
+
+    The repository is made where there is none, `private` or not. Raises RegistryError for a package that does not pass
+    the static check, and for the Hub.
+    """
+    from linnet.registry.push import plan_push
+    from linnet.registry.push import push as carry_out
+
+    return carry_out(plan_push(Path(package).expanduser(), repo, private=private), message)
 
 
 def convert(

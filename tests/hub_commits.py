@@ -49,6 +49,10 @@ class Repositories:
     def known(self, repo: str) -> bool:
         return (self.root / repo).is_dir()
 
+    def names(self, owner: str) -> list[str]:
+        """The repositories of an owner."""
+        return [f"{owner}/{folder.name}" for folder in sorted((self.root / owner).glob("*")) if folder.is_dir()]
+
     def find(self, repo: str, revision: str) -> Commit | None:
         """A commit; `main` is the last one made, else the last by name."""
         made = self._made.get(repo, {})

@@ -74,8 +74,9 @@ class Traffic:
 class HubServer:
     """The server. `endpoint` is what HF_ENDPOINT is set to.
 
-    `faults` maps a file's path to its fault, and `api/` with a call: revision, tree, paths-info, preupload, batch, lfs,
-    commit, commit-answer. `tokens` say who may write; `closed` repositories are "private" or "gated".
+    `faults` maps a file's path to its fault, and `api/` with a call: models, create, revision, tree, paths-info,
+    preupload, batch, lfs, commit, commit-answer. `tokens` say who may write; `closed` repositories are "private" or
+    "gated".
     """
 
     def __init__(self, root: Path, port: int = 0) -> None:
@@ -148,6 +149,8 @@ class _Listener(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Headers and body are written apart, and would wait for each other.
+    disable_nagle_algorithm = True
     server: _Listener
 
     @property
@@ -247,6 +250,10 @@ class _FrontHandler(_Handler):
         path = unquote(urlsplit(self.path).path)
         if found := re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", path):
             self.resolve(*found.groups())
+        elif path == "/api/models":
+            self.models(parse_qs(urlsplit(self.path).query).get("author", [""])[0])
+        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)", path):
+            self.revision(found[1], "main")
         elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path):
             self.revision(*found.groups())
         elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)(?:/(.+))?", path):
@@ -264,6 +271,10 @@ class _FrontHandler(_Handler):
             self.batch(found[1], json.loads(data))
         elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/main", path):
             self.make_commit(found[1], data)
+        elif path == "/api/repos/create":
+            self.create(json.loads(data))
+        elif path == "/api/validate-yaml":
+            self.answer_json({"errors": [], "warnings": []})
         else:
             self.answer(404, {"X-Error-Code": "EntryNotFound"})
 
@@ -306,9 +317,35 @@ class _FrontHandler(_Handler):
             },
         )
 
+    def models(self, author: str) -> None:
+        """An organisation's repositories that the token may see, with the names of their files."""
+        if not self.called("models", f"{author}/"):
+            return
+        told = []
+        for repo in self.hub.repositories.names(author):
+            commit = self.hub.repositories.find(repo, "main")
+            if commit is not None and (self.token() in self.hub.tokens or self.hub.closed.get(repo) != "private"):
+                siblings = [{"rfilename": path} for path in sorted(commit.files)]
+                told.append({"id": repo, "modelId": repo, "sha": commit.oid, "siblings": siblings})
+        self.answer_json(told)
+
+    def create(self, asked: dict[str, Any]) -> None:
+        repo = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]
+        if not self.called("create", repo, writing=True):
+            return None
+        url = f"{self.hub.endpoint}/{repo}"
+        if self.hub.repositories.known(repo):
+            body = json.dumps({"url": url, "error": "You already created this model repo"}).encode()
+            return self.answer(409, {"Content-Type": "application/json"}, body)
+        self.hub.repositories.create(repo)
+        if asked.get("private") or asked.get("visibility") == "private":
+            self.hub.closed[repo] = "private"
+        return self.answer_json({"url": url, "id": repo, "name": repo})
+
     def revision(self, repo: str, revision: str) -> None:
         if self.called("revision", repo) and (commit := self.commit(repo, revision)) is not None:
-            body: dict[str, Any] = {"id": repo, "modelId": repo, "sha": commit.oid}
+            private = self.hub.closed.get(repo) == "private"
+            body: dict[str, Any] = {"id": repo, "modelId": repo, "sha": commit.oid, "private": private}
             if "expand" not in urlsplit(self.path).query:
                 body["siblings"] = [{"rfilename": entry["path"]} for entry in tree_entries(commit)]
             self.answer_json(body)
@@ -328,7 +365,8 @@ class _FrontHandler(_Handler):
     def paths_info(self, repo: str, revision: str, paths: list[str]) -> None:
         if self.called("paths-info", repo) and (commit := self.commit(repo, revision)) is not None:
             there = {path: commit.files[path] for path in paths if path in commit.files}
-            self.answer_json(tree_entries(Commit(commit.oid, there)))
+            entries = tree_entries(Commit(commit.oid, there))
+            self.answer_json([entry | large_file(commit.files[entry["path"]]) for entry in entries])
 
     def preupload(self, repo: str, revision: str, asked: dict[str, Any]) -> None:
         if self.called("preupload", repo, writing=True) and self.commit(repo, revision) is not None:
@@ -393,6 +431,14 @@ class _FrontHandler(_Handler):
             known = self.hub.repositories.known(repo)
             self.answer(404, {"X-Error-Code": "RevisionNotFound" if known else "RepoNotFound"})
         return found
+
+
+def large_file(path: Path) -> dict[str, Any]:
+    """What the Hub says of a file that it keeps by its sha256: safetensors, as `.gitattributes` has it."""
+    if path.suffix != ".safetensors":
+        return {}
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"lfs": {"oid": digest, "size": path.stat().st_size, "pointerSize": 134}}
 
 
 class _ContentHandler(_Handler):

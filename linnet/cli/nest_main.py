@@ -29,6 +29,7 @@ COMMANDS = {
     "alias": "linnet.cli.nest_alias",
     "status": "linnet.cli.nest_status",
     "prune": "linnet.cli.nest_prune",
+    "push": "linnet.cli.nest_push",
     "demo": "linnet.cli.nest_demo",
 }
 

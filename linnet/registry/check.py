@@ -19,6 +19,7 @@ from linnet.registry.card import Card
 from linnet.registry.errors import CardError, HubError, PackageError, Problem, RegistryError, bare, nearest, shown
 from linnet.registry.locate import Located
 from linnet.registry.match import Match, match_weights
+from linnet.registry.model_card import split_head
 from linnet.registry.package import (
     MANIFEST_NAME,
     README_NAME,
@@ -108,6 +109,8 @@ def _check_readme(run: _Check) -> None:
     where, help = README_NAME, "Begin it with a heading that names the model: # Title."
     try:
         text = read_file(run.package.folder, README_NAME, README_BYTES).decode().removeprefix("\ufeff")
+        # Packages of the Hub have one, which nest push writes.
+        _, text = split_head(text)
     except PackageError as error:
         run.add("readme", "the README cannot be read", error.problems)
         return

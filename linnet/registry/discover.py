@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from linnet.registry.endpoint import named_endpoint
-from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, bare, shown
+from linnet.registry.errors import HubError, Problem, RegistryError, bare, shown
 from linnet.registry.locate import Located
 from linnet.registry.package import CARD_NAME, LEFTOVERS
 
@@ -173,19 +173,9 @@ def _on_hub(organisation: str, problems: list[Problem]) -> Iterator[Located]:
         problems.append(_problem(f"{HUB_SCHEME}{name}", message, "Check its name; private ones need a token."))
     for repo, commit in repos:
         try:
-            yield Located(_kept(repo, commit) or fetch_package(repo, commit)[0], repo, commit)
+            yield Located(fetch_package(repo, commit)[0], repo, commit)
         except RegistryError as error:
             problems.extend(error.problems)
-
-
-def _kept(repo: str, commit: str) -> Path | None:
-    """The package of a commit that is on this machine already: a commit never changes, so nobody is asked."""
-    from linnet.registry.fetch import fetch_package
-
-    try:
-        return fetch_package(repo, commit, offline=True)[0]
-    except (HubError, PackageError):
-        return None
 
 
 def _problem(where: str, message: str, help: str) -> Problem:

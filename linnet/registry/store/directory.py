@@ -36,6 +36,8 @@ BLOCK = 1 << 20
 # Syncs that wait at once share the disk's commits.
 SYNC_THREADS = 8
 TEMPORARY_PREFIX = ".new-"
+# After which a temporary file is what a killed writer left.
+LEFTOVER_SECONDS = 24 * 3600.0
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -47,6 +49,7 @@ class DirectoryStore:
     def __init__(self, folder: Path, url: str | None = None) -> None:
         self.folder = folder
         self.url = url if url is not None else str(folder)
+        self._swept: set[Path] = set()
 
     @property
     def writable(self) -> bool:
@@ -133,10 +136,22 @@ class DirectoryStore:
                         shutil.copyfileobj(source, file, BLOCK)
                 file.flush()
                 os.fsync(file.fileno())
+                now = os.fstat(file.fileno()).st_mtime
+            self._sweep(target.parent, now)
             yield temporary
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+    def _sweep(self, folder: Path, now: float) -> None:
+        """Delete old temporary files from a folder, at the first write to it. `now` is by the clock that dates them."""
+        if folder in self._swept:
+            return
+        self._swept.add(folder)
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(folder):
+                if entry.name.startswith(TEMPORARY_PREFIX) and now - entry.stat().st_mtime > LEFTOVER_SECONDS:
+                    os.unlink(entry.path)
 
     def _make_folder(self, folder: Path) -> None:
         """The folder and its parents; a new one is synced into its parent, or a crash could take it with its files."""

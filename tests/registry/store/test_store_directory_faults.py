@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from linnet.registry.store.base import ReadOnlyError, StoreError
-from linnet.registry.store.directory import DirectoryStore
+from linnet.registry.store.directory import LEFTOVER_SECONDS, DirectoryStore
 from linnet.registry.store.open import open_store
 
 VERSION = "versions/tiny/1.json"
@@ -226,6 +226,19 @@ def test_a_writer_that_is_killed_leaves_the_old_state(store: DirectoryStore, cal
     assert store.create(VERSION, b"again")
     store.replace("index/latest.json", b"again")
     assert sorted(store.list("")) == ["index/latest.json", VERSION]
+
+
+def test_what_killed_writers_left_is_deleted_the_next_day(store: DirectoryStore) -> None:
+    store.create("versions/tiny/1.json", b"")
+    folder = store.folder / "versions/tiny"
+    for name in (".new-old", ".new-young", ".other"):
+        (folder / name).write_bytes(b"half")
+    yesterday = (folder / ".new-young").stat().st_mtime - LEFTOVER_SECONDS - 60
+    for name in (".new-old", ".other", "1.json"):
+        os.utime(folder / name, (yesterday, yesterday))
+    # Each process looks once into each folder that it writes to.
+    assert DirectoryStore(store.folder).create("versions/tiny/2.json", b"")
+    assert left(folder) == [".new-young", ".other", "1.json", "2.json"]
 
 
 def test_a_folder_where_a_file_should_be(store: DirectoryStore) -> None:

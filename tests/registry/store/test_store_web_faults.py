@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from pathlib import Path
@@ -205,6 +206,17 @@ def test_a_long_retry_after_is_told_instead(store: WebStore, proxy: FaultProxy) 
 def test_an_encoding_that_is_none_is_tried_again(store: WebStore, proxy: FaultProxy) -> None:
     proxy.faults = [ProxyFault("encoded", times=1)]
     assert read(store) == SMALL
+
+
+def test_small_files_may_be_zipped(store: WebStore, proxy: FaultProxy) -> None:
+    zipped = gzip.compress(SMALL)
+    proxy.faults = [ProxyFault(200, headers={"Content-Encoding": "gzip"}, body=zipped)]
+    assert read(store) == SMALL
+    proxy.faults = [ProxyFault(200, headers={"Content-Encoding": "gzip"}, body=gzip.compress(b"x" * 10_000_000))]
+    assert kinds(lambda: read(store)) == "store.too-large"
+    for encoding in ("zstd", "br", "gzip, gzip", "deflate"):
+        proxy.faults = [ProxyFault(200, headers={"Content-Encoding": encoding}, body=zipped)]
+        assert kinds(lambda: read(store)) == "store.protocol"
 
 
 def test_a_small_file_that_never_ends_is_not_read_to_its_end(store: WebStore, proxy: FaultProxy) -> None:

@@ -7,7 +7,9 @@ import click
 from linnet.cli.frame import LazyGroup
 
 
-@click.group("site", cls=LazyGroup, modules={"build": "linnet.cli.nest_site_build"})
+@click.group(
+    "site", cls=LazyGroup, modules={"build": "linnet.cli.nest_site_build", "serve": "linnet.cli.nest_site_serve"}
+)
 def command() -> None:
     """Make a site of packages.
 

@@ -1,15 +1,20 @@
-"""The internal links of a built site: every file and anchor they name must be there."""
+"""The links of the site's pages: every file and anchor that they name must be there."""
 
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+import re
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 _EXTERNAL = frozenset({"http", "https", "mailto"})
-_LINKS = frozenset({"href", "src"})
+# What escaping leaves of a `<` is no tag, and a `"` in a tag always delimits a value: pages are written here.
+_TAG = re.compile(r'<[a-zA-Z][^<>"]*(?:"[^"]*"[^<>"]*)*>')
+_ATTRIBUTE = re.compile(r'\s(id|href|src)="([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +29,83 @@ class LinkProblem:
         return f"{self.page}: {self.target}: {self.reason}"
 
 
-@dataclass(slots=True)
-class _Page(HTMLParser):
-    ids: set[str] = field(default_factory=set)
-    twice: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
+@dataclass(frozen=True, slots=True)
+class PageLinks:
+    """What a page links to within the site, as files with `#anchor`; its ids; and what is wrong with it by itself."""
 
-    def __post_init__(self) -> None:
-        HTMLParser.__init__(self)
+    page: str
+    ids: frozenset[str]
+    targets: tuple[tuple[str, str], ...]  # the link as written, and the file of the site with its anchor
+    problems: tuple[LinkProblem, ...]
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        for name, value in attrs:
-            if name == "id" and value is not None:
-                if value in self.ids:
-                    self.twice.append(value)
-                self.ids.add(value)
-            # A canonical link names the published address, which need not be this folder.
-            elif name in _LINKS and value is not None and ("rel", "canonical") not in attrs:
-                self.links.append(value)
+
+def read_links(page: str, html: str) -> PageLinks:
+    """The links of a page, whose own anchors are checked at once."""
+    ids: set[str] = set()
+    links: dict[str, None] = {}
+    problems: list[LinkProblem] = []
+    for tag in _TAG.findall(html):
+        for name, raw in _ATTRIBUTE.findall(tag):
+            value = unescape(raw) if "&" in raw else raw
+            if name != "id":
+                links[value] = None
+            elif value in ids:
+                problems.append(LinkProblem(page, f"#{value}", "this id stands twice on the page"))
+            else:
+                ids.add(value)
+    targets: list[tuple[str, str]] = []
+    for link in links:
+        # Nearly all links of a source view are to its own lines.
+        if link.startswith("#"):
+            if unquote(link[1:]) not in ids:
+                problems.append(LinkProblem(page, link, "there is no such anchor on that page"))
+            continue
+        path, reason = _resolve(posixpath.dirname(page), link)
+        if reason:
+            problems.append(LinkProblem(page, link, reason))
+        elif path:
+            targets.append((link, path))
+    return PageLinks(page, frozenset(ids), tuple(targets), tuple(problems))
+
+
+@lru_cache(maxsize=1 << 14)
+def _resolve(folder: str, link: str) -> tuple[str, str]:
+    """The file of the site that a link names, with its anchor, empty for one outside; or why it must not be there."""
+    parts = urlsplit(link)
+    if parts.scheme in _EXTERNAL:
+        return "", ""
+    if parts.scheme or parts.netloc:
+        return "", "only https, http, mailto and relative links belong on a page"
+    if parts.path.startswith("/"):
+        return "", "a link from the root breaks under a sub-path and on the file system"
+    path = posixpath.normpath(posixpath.join(folder, unquote(parts.path)))
+    if path.startswith("../") or path == "..":
+        return "", "leads out of the site"
+    # A folder would not open from the file system, and what is no folder has no slash at its end.
+    path += "/" if parts.path.endswith("/") else ""
+    return f"{path}#{unquote(parts.fragment)}" if parts.fragment else path, ""
+
+
+def check_targets(
+    pages: Iterable[PageLinks], files: Container[str], ids_of: Callable[[str], Container[str]]
+) -> list[LinkProblem]:
+    """The links that lead to no file of the site, or to no anchor there. `ids_of` gives the ids of a page."""
+    return [
+        LinkProblem(page.page, link, reason)
+        for page in pages
+        for link, target in page.targets
+        if (reason := fault_of(target, files, ids_of))
+    ]
+
+
+def fault_of(target: str, files: Container[str], ids_of: Callable[[str], Container[str]]) -> str:
+    """Why a file of the site with its anchor cannot be linked to; empty where it can."""
+    path, _, anchor = target.partition("#")
+    if path not in files:
+        return "there is no such file in the site"
+    if anchor and (not path.endswith(".html") or anchor not in ids_of(path)):
+        return "there is no such anchor on that page"
+    return ""
 
 
 def check_links(site: Path) -> tuple[LinkProblem, ...]:
@@ -50,35 +114,11 @@ def check_links(site: Path) -> tuple[LinkProblem, ...]:
     A link must name a file (a folder would not open from the file system), stay inside the site, and name an id that is
     there. External addresses are not asked.
     """
-    pages: dict[str, _Page] = {}
-    for path in sorted(site.rglob("*.html")):
-        page = _Page()
-        page.feed(path.read_text(encoding="utf-8"))
-        page.close()
-        pages[path.relative_to(site).as_posix()] = page
-    problems: list[LinkProblem] = []
-    for name, page in pages.items():
-        problems += [LinkProblem(name, f"#{anchor}", "this id stands twice on the page") for anchor in page.twice]
-        for target in page.links:
-            reason = _problem(site, pages, name, target)
-            if reason is not None:
-                problems.append(LinkProblem(name, target, reason))
-    return tuple(problems)
-
-
-def _problem(site: Path, pages: dict[str, _Page], page: str, target: str) -> str | None:
-    parts = urlsplit(target)
-    if parts.scheme in _EXTERNAL:
-        return None
-    if parts.scheme or parts.netloc:
-        return "only https, http, mailto and relative links belong on a page"
-    if parts.path.startswith("/"):
-        return "a link from the root breaks under a sub-path and on the file system"
-    path = posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(parts.path))) if parts.path else page
-    if path.startswith("../"):
-        return "leads out of the site"
-    if not (site / path).is_file():
-        return "there is no such file in the site"
-    if parts.fragment and (path not in pages or unquote(parts.fragment) not in pages[path].ids):
-        return "there is no such anchor on that page"
-    return None
+    files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
+    pages = {
+        name: read_links(name, (site / name).read_text(encoding="utf-8"))
+        for name in sorted(files)
+        if name.endswith(".html")
+    }
+    problems = [problem for page in pages.values() for problem in page.problems]
+    return (*problems, *check_targets(pages.values(), files, lambda path: pages[path].ids))

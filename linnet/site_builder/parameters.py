@@ -7,13 +7,21 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+DTYPE_BYTES = {
+    **{"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "f16": 2, "bf16": 2},
+    **{"i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8},
+}
+"""Bytes of an element."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One weight of a model.
 
     `path` is its name in the program, `tensor` its name in the checkpoint; `kind` is `param` or `buffer`; `shape` is
-    concrete, `declared` the type as the source writes it; `optional` weights may be absent.
+    concrete, `declared` the type as the source writes it; `optional` weights may be absent, and are not `present` where
+    they are. `shard` is the weight file that holds the tensor, empty where that is not known; `place` the line of the
+    site that declares it.
     """
 
     path: str
@@ -23,24 +31,45 @@ class Parameter:
     dtype: str
     declared: str
     optional: bool
+    present: bool = True
+    shard: str = ""
+    place: str = ""
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensor."""
+        return self.elements * DTYPE_BYTES.get(self.dtype, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterRow:
     """Weights that differ only in the numbers of their paths, and how many they are.
 
-    `pattern` and `tensor` write those numbers as sets; `first` is the first of the weights.
+    `pattern` and `tensor` write those numbers as sets; `first` is the first of the weights, `members` are all of them.
     """
 
     pattern: str
     tensor: str
     first: Parameter
-    count: int
+    members: tuple[Parameter, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.members)
 
     @property
     def elements(self) -> int:
         """Elements of all of them together."""
-        return self.count * prod(self.first.shape)
+        return self.count * self.first.elements
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them together."""
+        return self.count * self.first.size
 
 
 def fold_parameters(parameters: Iterable[Parameter]) -> tuple[ParameterRow, ...]:
@@ -52,8 +81,8 @@ def fold_parameters(parameters: Iterable[Parameter]) -> tuple[ParameterRow, ...]
     """
     groups: dict[tuple[object, ...], dict[tuple[int, ...], Parameter]] = {}
     for parameter in parameters:
-        pattern, numbers = _split(parameter.path)
-        tensor, tensor_numbers = _split(parameter.tensor)
+        pattern, numbers = split_path(parameter.path)
+        tensor, tensor_numbers = split_path(parameter.tensor)
         key = (
             pattern,
             # Another order of numbers, or others: no pattern, so such weights get rows of their own.
@@ -63,6 +92,7 @@ def fold_parameters(parameters: Iterable[Parameter]) -> tuple[ParameterRow, ...]
             parameter.dtype,
             parameter.declared,
             parameter.optional,
+            parameter.present,
         )
         groups.setdefault(key, {})[numbers] = parameter
     rows: list[ParameterRow] = []
@@ -70,12 +100,14 @@ def fold_parameters(parameters: Iterable[Parameter]) -> tuple[ParameterRow, ...]
         for axes in _boxes(sorted(members)):
             first = members[tuple(axis[0] for axis in axes)]
             sets = [_set_text(axis) for axis in axes]
-            tensor = _join(first.tensor, sets) if _split(first.tensor)[1] == _split(first.path)[1] else first.tensor
-            rows.append(ParameterRow(_join(first.path, sets), tensor, first, prod(map(len, axes))))
+            tensor = (
+                _join(first.tensor, sets) if split_path(first.tensor)[1] == split_path(first.path)[1] else first.tensor
+            )
+            rows.append(ParameterRow(_join(first.path, sets), tensor, first, tuple(members[n] for n in product(*axes))))
     return tuple(rows)
 
 
-def _split(path: str) -> tuple[str, tuple[int, ...]]:
+def split_path(path: str) -> tuple[str, tuple[int, ...]]:
     """A path with its whole-number segments taken out, and the numbers."""
     segments = path.split(".")
     numbers = tuple(int(segment) for segment in segments if _is_number(segment))
@@ -98,6 +130,19 @@ def _boxes(points: Sequence[tuple[int, ...]]) -> list[tuple[list[int], ...]]:
         rest = [point[1:] for point in points if point[0] == first]
         boxes += [([first], *box) for box in _boxes(rest)]
     return boxes
+
+
+def numbers_text(members: Sequence[Parameter], key: Sequence[str] = ()) -> str:
+    """The array positions in which `members` of one pattern differ, `0..35`, or `3`; `2.0..7` where there are two.
+
+    With `key`, the leading segments of the pattern with `{}` for positions, the path that they share.
+    """
+    columns = list(zip(*(split_path(member.path)[1] for member in members), strict=False))
+    texts = [_set_text(sorted(set(column))) for column in columns]
+    if not key:
+        return ".".join(text.strip("{}") for text in texts)
+    numbers = iter(texts)
+    return ".".join(next(numbers) if segment == "{}" else segment for segment in key)
 
 
 def _set_text(numbers: Sequence[int]) -> str:

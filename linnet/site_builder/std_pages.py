@@ -1,0 +1,72 @@
+"""The standard library as pages: each module with its source, where the models' names lead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from linnet.language.check import load
+from linnet.language.check.modules import STD_ROOT
+from linnet.site_builder.code import Code, Symbol
+from linnet.site_builder.markdown import render_markdown
+from linnet.site_builder.paths import Site, module_page
+from linnet.site_builder.render import render_page
+from linnet.site_builder.source_view import source_block
+from linnet.site_builder.text import Anchors
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module of the standard library; `about` is the first sentence of its documentation."""
+
+    name: str
+    file: str
+    page: str
+    about: str
+    doc: Markup
+    symbols: tuple[Symbol, ...]
+    public: tuple[Symbol, ...]
+    lines: int
+    source: Markup
+
+
+def std_pages(site: Site) -> Iterator[tuple[str, bytes]]:
+    """Every page of the standard library: path, bytes."""
+    modules = [_module(path.relative_to(STD_ROOT).with_suffix("").parts) for path in sorted(STD_ROOT.rglob("*.linnet"))]
+    for module in modules:
+        yield module.page, render_page("std_module.html", module.page, site, section="std", module=module)
+    yield "std/index.html", render_page("std_index.html", "std/index.html", site, section="std", modules=modules)
+
+
+def _module(parts: tuple[str, ...]) -> Module:
+    path = STD_ROOT.joinpath(*parts).with_suffix(".linnet")
+    name = ".".join(("std", *parts))
+    page = module_page(name)
+    checked = load(path)
+    code = Code(checked, STD_ROOT / "absent", lambda _: None)
+    source = next(found for found in checked.references.sources() if code.page(found) == page)
+    symbols = code.symbols(source)
+    doc = next(
+        found.doc or ""
+        for found in checked.references.of_source(source)
+        if found.is_definition and found.kind == "module"
+    )
+    return Module(
+        name=name,
+        file=f"std/{'/'.join(parts)}.linnet",
+        page=page,
+        about=re.split(r"(?<=\.)\s+(?=[A-Z])", " ".join(doc.partition("\n\n")[0].split()), maxsplit=1)[0],
+        doc=render_markdown(doc, anchors=Anchors("content"), resolve=_nowhere, prefix="doc").html,
+        symbols=tuple(symbols),
+        public=tuple(symbol for symbol in symbols if "." not in symbol.name and symbol.public),
+        lines=source.text.count("\n"),
+        source=source_block(source.text, "linnet", code.names(source), page),
+    )
+
+
+def _nowhere(href: str) -> None:
+    """Documentation of the library links to nothing relative."""
+    del href

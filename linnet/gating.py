@@ -15,6 +15,7 @@ from typing import Any
 
 from linnet.gating_measure import Measurement, Measuring, Pair, UndoneError, measure_pair
 from linnet.registry.bench import BenchReport
+from linnet.registry.cache import Cache
 from linnet.registry.changes import changed_packages
 from linnet.registry.check import check_package
 from linnet.registry.client import Client
@@ -31,10 +32,9 @@ from linnet.registry.package import CARD_NAME, name_fault
 from linnet.registry.records import VersionRecord
 from linnet.registry.registry import Held, Registry
 from linnet.registry.report import CheckReport
-from linnet.registry.resolve import Resolved
+from linnet.registry.resolve import Resolved, Source
 from linnet.registry.semver import is_release, precedence, version_fault
 from linnet.registry.store.base import StoreError
-from linnet.registry.store.open import open_store
 
 NESTS = Path("nests")
 MEASURED = ("perplexity", "speed", "memory")
@@ -84,8 +84,9 @@ class Compared:
         """The report, with `findings` in place of its own."""
         found = list(self.findings if findings is None else findings)
         left_out = dict(skipped or {})
-        if self.old is not None and (self.old.parameters is None or self.new.parameters is None):
-            left_out = dict.fromkeys(("manifest", "entries"), "the package does not check so far") | left_out
+        if self.old is not None and None in (self.old.parameters, self.new.parameters):
+            reason = f"{self.old.version} lists none" if self.old.parameters is None else "it does not check so far"
+            left_out = {"manifest": reason, **left_out}
         return GateReport(
             name=self.new.name,
             folder=str(self.package.folder),
@@ -115,10 +116,10 @@ def gate(
     """See `linnet.nest.gate`."""
     folders = [working_folder(name, nests) for name in packages]
     if since is not None:
-        changed = changed_packages(nests, since).packages
+        changed = changed_packages(nests, since)
         here = {folder.resolve() for folder in changed}
-        folders = [folder for folder in folders if folder.resolve() in here] if folders else list(changed)
-    registry = Registry(open_store(configured_registries(against)[0]))
+        folders = [folder for folder in folders if folder.resolve() in here] if folders else changed
+    registry = Source(configured_registries(against)[0], Cache()).registry
     how = Plan(weights, limit_tokens, runs, watch, load) if bench else None
     return GateRun(registry.url, tuple(_gate(folder, registry, how) for folder in folders), since)
 

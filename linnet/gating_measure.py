@@ -80,7 +80,11 @@ class Measurement:
 def measure_pair(pair: Pair, how: Measuring) -> Measurement:
     """Measure both versions here and judge the working one. Raises UndoneError for what is no fault of either."""
     done = Measurement()
-    nest.require_torch()
+    try:
+        nest.require_torch()
+    except nest.TorchMissingError as error:
+        problem = Problem("gate.torch", pair.card.model.name, f"{error}.", "Or measure nothing: --no-bench.")
+        raise UndoneError([problem]) from None
     _perplexity(pair, how, done)
     if not any(finding.kind in ("run-failed", "perplexity-not-finite") for finding in done.findings):
         _speed(pair, how, done)
@@ -186,6 +190,7 @@ def _may_compare(recorded: BenchReport, card: Card, how: Measuring) -> bool:
 def _bench(pair: Pair, how: Measuring, beside: Located | None) -> BenchReport:
     """Time the working package beside `beside`, or beside its card's baseline. Raises UndoneError."""
     own = {key: value for key, value in how.load.items() if key != "weights"}
+    _free_device(how)
     try:
         with tempfile.TemporaryDirectory(prefix="linnet-gate-") as scratch:
             report, _ = run_bench(
@@ -213,6 +218,15 @@ def _bench(pair: Pair, how: Measuring, beside: Located | None) -> BenchReport:
             "gate.bench", pair.card.model.name, f"It could not be timed: {error}.", "Run nest bench alone."
         )
         raise UndoneError([problem]) from None
+
+
+def _free_device(how: Measuring) -> None:
+    """The models that were scored are collected: the processes that are timed need the room."""
+    gc.collect()
+    if nest.find_device(how.load.get("device")).startswith("cuda"):
+        import torch
+
+        torch.cuda.empty_cache()
 
 
 def _untimed(package: Located, card: Card, how: Measuring) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from linnet.registry.errors import Problem, RegistryError, shown
@@ -14,15 +13,7 @@ class GitError(RegistryError):
     """git is not here, the folder is in no repository, or the revision is not known there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """`packages` are the folders that hold a card and a changed file, `removed` the names of those that are gone."""
-
-    packages: tuple[Path, ...]
-    removed: tuple[str, ...]
-
-
-def changed_packages(nests: Path, since: str) -> Changes:
+def changed_packages(nests: Path, since: str) -> list[Path]:
     """The packages of `nests` that differ from where this branch left `since`, uncommitted and new files included.
 
     What others changed on `since` meanwhile does not count. Raises GitError.
@@ -33,10 +24,7 @@ def changed_packages(nests: Path, since: str) -> Changes:
     listed = _git(nests, since, "diff", "--name-only", "-z", "--no-renames", "--relative", base, "--", ".")
     listed += _git(nests, since, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
     names = sorted({path.split("/")[0] for path in listed.split("\0") if "/" in path})
-    return Changes(
-        packages=tuple(nests / name for name in names if (nests / name / CARD_NAME).is_file()),
-        removed=tuple(name for name in names if not (nests / name).exists()),
-    )
+    return [nests / name for name in names if (nests / name / CARD_NAME).is_file()]
 
 
 def _git(nests: Path, since: str, *words: str) -> str:

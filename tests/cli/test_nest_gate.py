@@ -326,6 +326,7 @@ def test_recorded_ratios_are_used_where_they_compare(
 
 def test_a_package_never_published_is_new(work: Work, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
+    empty.mkdir()
     (report,) = gating.gate([work.package], against=str(empty), load=LOAD).reports
     assert (report.status, report.ok) == ("new", True)
     assert message(report, "new-package") == f"{empty} has no version of qwen3-tiny: everything is new."
@@ -379,6 +380,26 @@ def test_the_gate_of_a_publish(work: Work) -> None:
     report = gating.gate_for_publish(package, target)
     assert regressions(report) == ["licence-changed"]
     assert set(report.skipped) == {"perplexity", "speed", "memory"}
+
+
+def test_the_function(work: Work) -> None:
+    run = nest.gate("qwen3-tiny", against=work.registry, nests=work.root / "nests", bench=False)
+    assert (run.ok, [report.status for report in run.reports]) == (True, ["unchanged"])
+    work.edit("nest.toml", '"Apache-2.0"', '"MIT"')
+    run = nest.gate(work.package, against=work.registry, bench=False)
+    assert (run.ok, run.failed, regressions(run.reports[0])) == (False, True, ["licence-changed"])
+
+
+def test_without_torch_nothing_is_measured(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> None:
+        raise nest.TorchMissingError("torch")
+
+    work.edit("src/norm.linnet", "module", "// Other.\nmodule")
+    monkeypatch.setattr(nest, "require_torch", absent)
+    report = work.gate()
+    assert report.status == "undone"
+    assert "needs torch, which is not installed" in report.undone[0].message
+    assert work.gate(bench=False).status == "passed"
 
 
 # The command
@@ -469,6 +490,8 @@ def test_bad_input_is_one_sentence(work: Work, command: Callable[..., CompletedP
     for words, code, told in (
         ((), 2, "Name a package, or give --changed-since for all that changed."),
         (("qwen-tiny",), 1, "The nearest is nests/qwen3-tiny."),
+        # A registry mistyped has no version of anything, and must not pass for it.
+        (("qwen3-tiny", "--against", "regsitry"), 3, 'There is no registry "regsitry": that folder does not exist.'),
         (("qwen3-tiny", "--against", "ftp://x"), 3, '"ftp://x" names no kind of registry.'),
         (("qwen3-tiny", "--changed-since", "main"), 3, "is in no git repository"),
     ):

@@ -14,13 +14,14 @@ export LINNET_REQUIRE_CHECKPOINTS := 1
 export LINNET_REQUIRE_BROWSER := 1
 endif
 
-.PHONY: help demo test lint types tests format bench lang-fuzz docs system clean
+.PHONY: help demo test lint types tests format bench lang-fuzz registry-stress docs system clean
 
 help:
 	@echo "make demo    set up, then check the packages, build the site and run a model"
 	@echo "make test    set up, then run everything CI runs: lint, types, docs, tests"
 	@echo "make lint types docs tests   one of those alone;  make format   rewrite the code in its style"
 	@echo "make lang-fuzz   attack the language with fresh random programs for MINUTES ?= 10"
+	@echo "make registry-stress   kill publishers at every step, and let many publish at once, on every kind of registry"
 	@echo "make bench   print timings;  make system   Chromium and Java, where apt can install them"
 	@echo "make clean   remove what the others made"
 
@@ -73,6 +74,9 @@ bench: $(READY)
 
 lang-fuzz: $(READY)
 	$(BIN)/python tests/language/fuzzing.py --minutes $(MINUTES)
+
+registry-stress: $(READY)
+	LINNET_STRESS=1 $(BIN)/pytest tests/registry/store/test_publish_crashes.py tests/registry/store/test_publish_many.py
 
 docs: $(READY)
 	$(BIN)/linnet doc --quiet

@@ -23,7 +23,7 @@ from linnet.registry.registry import Registry
 
 _SERVER = multiprocessing.get_context("forkserver")
 # What the server can import: it does not have the path of the tests.
-_SERVER.set_forkserver_preload(["linnet.registry.publish", "linnet.registry.store.directory"])
+_SERVER.set_forkserver_preload(["linnet.registry.publish", "linnet.registry.store.hub", "obstore.store"])
 
 
 def start(place: Place, work: Callable[..., None], *arguments: Any) -> BaseProcess:

@@ -20,10 +20,17 @@ MOST_OPERATIONS = 200
 NewPlace = Callable[[], Place]
 
 
-def test_killed_at_every_operation_of_a_publish(new_place: NewPlace, tmp_path: Path) -> None:
+def every(place: Place) -> int:
+    """Each operation of a directory; of the others, which differ in how they create a file, every fourth, and each
+    under `make registry-stress`.
+    """
+    return 1 if place.kind == "directory" else environment_flag("LINNET_EVERY", 4, 1)
+
+
+def test_killed_at_every_operation_of_a_publish(new_place: NewPlace, place: Place, tmp_path: Path) -> None:
     """Before each in turn, which is after the one before it."""
     landed = []
-    for at in range(MOST_OPERATIONS):
+    for at in range(0, MOST_OPERATIONS, every(place)):
         place = new_place()
         registry = Registry(place.open())
         publish(registry, tmp_path, "first", "0.1.0")
@@ -47,13 +54,13 @@ def test_killed_at_every_operation_of_a_publish(new_place: NewPlace, tmp_path: P
     # It came to its end at last. There was one moment, neither early nor late, from which on the version was there.
     assert process.exitcode == 0
     assert landed == sorted(landed)
-    assert sum(landed) >= 10
-    assert len(landed) - sum(landed) >= 10
+    assert sum(landed) >= 10 // every(place)
+    assert len(landed) - sum(landed) >= 10 // every(place)
 
 
-def test_killed_at_every_operation_of_a_yank(new_place: NewPlace, tmp_path: Path) -> None:
+def test_killed_at_every_operation_of_a_yank(new_place: NewPlace, place: Place, tmp_path: Path) -> None:
     said = []
-    for at in range(MOST_OPERATIONS):
+    for at in range(0, MOST_OPERATIONS, every(place)):
         place = new_place()
         registry = Registry(place.open())
         publish(registry, tmp_path, "a", "0.1.0")
@@ -73,7 +80,7 @@ def test_killed_at_every_operation_of_a_yank(new_place: NewPlace, tmp_path: Path
         assert process.exitcode == -signal.SIGKILL
     assert process.exitcode == 0
     assert said == sorted(said)
-    assert 5 <= sum(said) <= len(said) - 3
+    assert 5 // every(place) <= sum(said) <= len(said) - 1
 
 
 def test_killed_at_random_moments(place: Place, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ size in positions, are generics of the root block.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index
 from threading import RLock
 from time import perf_counter
 from typing import Any, Literal, Protocol, overload
@@ -299,17 +301,24 @@ def prompt_ids(tokenizer: TextTokenizer, prompt: Prompt) -> list[int]:
         if flat.dim() != 1 or flat.is_floating_point() or flat.is_complex():
             raise GenerationError(f"token ids are a list of integers, not a tensor {list(prompt.shape)}")
         prompt = [int(token) for token in flat]
+    wrong = f"a prompt is a text, a list of messages, or token ids, and one at a time, not {reprlib.repr(prompt)}"
     if not isinstance(prompt, str | Sequence):
-        raise GenerationError(f"a prompt is a text, a list of messages, or token ids, not {prompt!r}")
+        raise GenerationError(wrong)
     if len(prompt) == 0:
         raise GenerationError(empty)
     if isinstance(prompt, str):
         ids = tokenizer.encode(prompt)
-    elif all(isinstance(token, int) and not isinstance(token, bool) for token in prompt):
-        ids = [token for token in prompt if isinstance(token, int)]
-    else:
+    elif any(isinstance(item, Mapping) for item in prompt):
         messages: Any = prompt
         ids = tokenizer.encode_chat(messages)
+    else:
+        try:
+            # numpy's integers and tensors of one are indices too; True is not meant as 1.
+            ids = [index(token) for token in prompt]  # type: ignore[arg-type]
+        except TypeError:
+            raise GenerationError(wrong) from None
+        if any(isinstance(token, bool) for token in prompt):
+            raise GenerationError(wrong)
     if not ids:
         raise GenerationError(empty)
     return ids
@@ -330,6 +339,8 @@ def new_tokens(prompt: int, asked: int | None, positions: int) -> int:
 
 def stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
     """Raises GenerationError unless all are texts that are not empty."""
+    if not isinstance(stop, str | Sequence):
+        raise GenerationError(f"stop={stop!r} is not a text to stop at, or a list of them")
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     for item in stops:
         if not isinstance(item, str) or not item:

@@ -212,7 +212,7 @@ class _StepScorer(_Scorer):
                 f"a window of {length} tokens does not fit the cache of {self.positions} positions (MaxSeq): "
                 "take a smaller one (--window)"
             )
-        sums = torch.zeros(len(rows), dtype=torch.float64)
+        sums = torch.zeros(len(rows), dtype=torch.float64, device="cpu")
         self.model.reset_state()
         for end in range(length - scored, length):
             read = [row[:end] for row in rows]

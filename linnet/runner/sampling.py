@@ -44,7 +44,7 @@ class Sampler:
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
-        self._generator = torch.Generator()
+        self._generator = torch.Generator("cpu")
         if sampling.seed is not None:
             self._generator.manual_seed(sampling.seed)
         else:
@@ -57,7 +57,7 @@ class Sampler:
         ids, scores = candidates(logits, self._sampling)
         # A draw on the CPU looked up in the sums of probabilities: a GPU's own generator would give other tokens.
         sums = torch.softmax(scores.double(), 0).cumsum(0)
-        draw = torch.rand((), generator=self._generator, dtype=torch.float64).to(sums.device)
+        draw = torch.rand((), generator=self._generator, dtype=torch.float64, device="cpu").to(sums.device)
         place = torch.searchsorted(sums, draw * sums[-1], right=True).clamp(max=len(ids) - 1)
         return int(ids[place])
 

@@ -221,6 +221,17 @@ def test_threads_that_share_a_model_wait_for_one_another(model: Model) -> None:
     assert [found[i] for i in range(4)] == wanted
 
 
+def test_what_torch_is_told_elsewhere_changes_nothing(model: Model) -> None:
+    settings: dict[str, Any] = {"max_new_tokens": 8, "temperature": 1.0, "seed": 2}
+    wanted = model.generate("The boats", **settings)
+    ids = [torch.tensor(token) for token in model.tokenizer.encode("The boats")]
+    with torch.device("meta"):
+        assert model.generate("The boats", **settings) == wanted
+        assert model.generate(ids, **settings) == wanted  # type: ignore[arg-type]
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+        assert model.generate("The boats", **settings) == wanted
+
+
 # Refused
 
 
@@ -232,10 +243,13 @@ def test_threads_that_share_a_model_wait_for_one_another(model: Model) -> None:
         (torch.zeros(0, dtype=torch.long), GenerationError, "the prompt is empty"),
         (torch.zeros(3), GenerationError, r"token ids are a list of integers, not a tensor \[3\]"),
         (torch.zeros(2, 3, dtype=torch.long), GenerationError, r"not a tensor \[2, 3\]"),
-        (3, GenerationError, "a prompt is a text, a list of messages, or token ids, not 3"),
+        (3, GenerationError, "a prompt is a text, a list of messages, or token ids, and one at a time, not 3"),
         ([4, -1], GenerationError, "token 1 of the prompt is -1, outside the vocabulary of"),
         ([4, 100_000], GenerationError, "token 1 of the prompt is 100000, outside the vocabulary of"),
-        (["Hello"], ChatError, "a message is a mapping"),
+        (["Hello", "you"], GenerationError, r"and one at a time, not \['Hello', 'you'\]"),
+        ([[1, 2], [3, 4]], GenerationError, r"and one at a time, not \[\[1, 2\], \[3, 4\]\]"),
+        ([1, True], GenerationError, r"and one at a time, not \[1, True\]"),
+        ([{"role": "user", "content": "x"}, "Hello"], ChatError, "a message is a mapping"),
         ([{"role": "user"}], ChatError, "has no content"),
         ("Hello \udcff", TokenizerError, "character 6 of the text is none that UTF-8 has"),
         ("Hello <|nobody|>", TokenizerError, r"the text has <\|nobody\|>, which looks like a special token"),
@@ -253,6 +267,7 @@ def test_prompts_that_cannot_be_are_refused(model: Model, prompt: object, kind: 
         ({"max_new_tokens": 1.5}, GenerationError, r"max_new_tokens=1\.5 is not a count"),
         ({"stop": ""}, GenerationError, "stop='' is not a text"),
         ({"stop": ["a", 3]}, GenerationError, "stop=3 is not a text"),
+        ({"stop": None}, GenerationError, "stop=None is not a text to stop at, or a list of them"),
         ({"temperature": -1}, SamplingError, "temperature=-1"),
     ],
 )

@@ -529,6 +529,15 @@ def test_weights_that_no_tensor_can_be(bind_source: Callable[..., BoundProgram])
         load_model(bound, None, device="meta")
 
 
+def test_autocast_and_the_default_device_leave_dtypes_and_places_as_they_are(model: Model) -> None:
+    wanted = model.run_entry("count", [[1.0, 2.0, 3.0, 4.0]])
+    model.reset_state()
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.device("meta"):
+        found = model.run_entry("count", [[1.0, 2.0, 3.0, 4.0]])
+    assert found.dtype == wanted.dtype
+    assert torch.equal(found, wanted)
+
+
 def test_too_little_memory_is_a_sentence(model: Model) -> None:
     """More than a processor can address, so no machine has it."""
     said = r"entry steps needs [\d,.]+ GiB more on cpu, where [\d,.]+ [GM]iB are free: take smaller sizes"

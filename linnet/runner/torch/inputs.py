@@ -209,11 +209,12 @@ def _array(name: str, value: Any, dtype: str | None) -> Tensor:
     """A list, tuple or numpy array as a tensor; a list of floats takes the float dtype that is wanted."""
     listed = isinstance(value, list | tuple)
     try:
-        tensor = torch.tensor(value)
+        # Whatever device torch makes tensors on by default.
+        tensor = torch.tensor(value, device="cpu")
         if listed and dtype in FLOATS and tensor.dtype != torch.bool:
             return _floats(name, value, str(dtype))
         if listed and not tensor.numel() and dtype is not None:
-            return torch.empty(tensor.shape, dtype=BITS.get(dtype, CARRIED[dtype]))
+            return torch.empty(tensor.shape, dtype=BITS.get(dtype, CARRIED[dtype]), device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise _RefusedError(f"{name} is not a tensor, a number or an array of numbers: {error}") from None
     return tensor
@@ -221,8 +222,8 @@ def _array(name: str, value: Any, dtype: str | None) -> Tensor:
 
 def _floats(name: str, values: Any, dtype: str) -> Tensor:
     """A list of numbers; refused when one would become infinite."""
-    wide = torch.tensor(values, dtype=torch.float64)
-    made = torch.tensor(values, dtype=CARRIED[dtype])
+    wide = torch.tensor(values, dtype=torch.float64, device="cpu")
+    made = torch.tensor(values, dtype=CARRIED[dtype], device="cpu")
     lost = wide.isfinite() & ~made.isfinite()
     if bool(lost.any()):
         first = lost.nonzero()[0].tolist()

@@ -115,10 +115,12 @@ class Model(TextGeneration, BlockModule):
 
     Weights are this module's parameters, named by their Linnet paths, so `parameters()`, `state_dict()`, `to(device)`
     and optimizers work as they do for any module, and a parameter that is replaced (by assignment, or by
-    `load_state_dict(.., assign=True)`) counts from the next call on. `to(dtype)` is refused, since dtypes are part of
-    the program (load with `dtype=` instead). Calls run under `torch.no_grad()` unless the model is trainable: inference
-    mode would make tensors that later training cannot use. States start as zeros, live between calls, and are detached
-    from the graph of gradients. A result is the caller's own: changing it, or an input, in place changes nothing here.
+    `load_state_dict(.., assign=True)`) counts from the next call on, as does one that is changed in place; what is done
+    to its `.data` is not noticed, since torch keeps no count of that. `to(dtype)` is refused, since dtypes are part of
+    the program (load with `dtype=` instead), and autocast changes nothing. Calls run under `torch.no_grad()` unless the
+    model is trainable: inference mode would make tensors that later training cannot use. States start as zeros, live
+    between calls, and are detached from the graph of gradients. A result is the caller's own: changing it, or an input,
+    in place changes nothing here.
 
     Threads may share a model: calls that use a state follow one another. What is pickled or copied has the weights and
     the states, and prepares its entries anew.
@@ -310,8 +312,12 @@ class Model(TextGeneration, BlockModule):
         # Code that was compiled for a CPU has nothing to ask of a GPU's settings.
         hosted = isinstance(prepared.graph, CompiledEntry) and self._device.type == "cpu"
         precision: AbstractContextManager[object] = nullcontext() if hosted else full_precision()
+        # Dtypes are part of the program.
+        kind = self._device.type
+        cast = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        casts: AbstractContextManager[object] = torch.autocast(kind, enabled=False) if cast else nullcontext()
         try:
-            with precision, gradients:
+            with precision, gradients, casts:
                 outputs = prepared.graph.run(frame, inputs)
                 if self._weight_places is None:
                     self._weight_places = places(weights.values())

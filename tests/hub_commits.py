@@ -117,9 +117,12 @@ class Repositories:
 
     def large(self, sha256: str) -> Path:
         """The bytes of that digest. Raises KeyError where they were not sent."""
-        if not (path := self.root / BLOBS / sha256).is_file():
+        if not self.has_large(sha256):
             raise KeyError(sha256)
-        return path
+        return self.root / BLOBS / sha256
+
+    def has_large(self, sha256: str) -> bool:
+        return (self.root / BLOBS / sha256).is_file()
 
     def keep(self, data: bytes) -> Path:
         path = self.root / BLOBS / hashlib.sha256(data).hexdigest()

@@ -375,10 +375,10 @@ class _FrontHandler(_Handler):
     def batch(self, repo: str, asked: dict[str, Any]) -> None:
         if self.called("batch", repo, writing=True):
             where = f"{self.hub.content_endpoint}/lfs/"
-            objects = [
-                {"oid": item["oid"], "size": item["size"], "actions": {"upload": {"href": where + item["oid"]}}}
-                for item in asked["objects"]
-            ]
+            objects = [{"oid": item["oid"], "size": item["size"]} for item in asked["objects"]]
+            for item in objects:
+                if not self.hub.repositories.has_large(item["oid"]):
+                    item["actions"] = {"upload": {"href": where + item["oid"]}}
             self.answer_json({"transfer": "basic", "objects": objects})
 
     def make_commit(self, repo: str, lines: bytes) -> None:

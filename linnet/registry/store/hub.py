@@ -134,15 +134,21 @@ class HubStore:
                 operations = [CommitOperationAdd(path, data) for path, data in missing.items()]
                 try:
                     self._send(first, operations, head)
-                except PassingError:
-                    uncertain = True
+                except PassingError as error:
+                    uncertain = uncertain or error.problems[0].kind != "store.rate-limited"
                     raise
             elif uncertain:
                 # They may be there because an earlier commit of this call landed and its answer was lost.
                 there = {path for path in there if not self._holds(head, path, files[path])}
             return there
 
-        return self._repeatedly(first, attempt)
+        try:
+            return self._repeatedly(first, attempt)
+        except StoreError as error:
+            if not uncertain:
+                raise
+            message = f"Whether {first} was written to {self.url} is not known: {error.problems[0].message}"
+            raise store_error(UncertainError, "uncertain", first, message, "Do the same again.") from None
 
     def _repeatedly(self, path: str, attempt: Callable[[], Result]) -> Result:
         """The result of `attempt`; tried again where another commit came first, or the answer did not come."""
@@ -155,19 +161,13 @@ class HubStore:
             except PassingError as error:
                 failures += 1
                 if failures == SERVER_FAILURES:
-                    raise self._given_up(path, error) from None
+                    raise StoreError(error.problems) from None
                 pause = error.pause if error.pause is not None else SERVER_PAUSE * 2 ** (failures - 1)
                 if pause > 2 * LONGEST_PAUSE:
                     raise StoreError(error.problems) from None
             time.sleep(pause * random.uniform(0.3, 1.0) if pause < LONGEST_PAUSE else pause)
         message = f"Other commits came first to {self.url} each of {COMMIT_ATTEMPTS} times."
         raise store_error(StoreError, "overtaken", path, message, "Do the same again when fewer write to it.")
-
-    def _given_up(self, path: str, error: PassingError) -> StoreError:
-        if error.problems[0].kind == "store.rate-limited":
-            return StoreError(error.problems)
-        message = f"Whether {path} was written to {self.url} is not known: {error.problems[0].message}"
-        return store_error(UncertainError, "uncertain", path, message, "Do the same again.")
 
     def _send(
         self, path: str, operations: Sequence[CommitOperationAdd | CommitOperationDelete], parent: str | None

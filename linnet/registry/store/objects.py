@@ -34,7 +34,7 @@ from linnet.registry.store.base import (
 )
 
 PROBE_FOLDER = "probes"
-CREATE_ATTEMPTS = 3
+CREATE_ATTEMPTS = 2
 UPLOAD_THREADS = 8
 BLOCK = 1 << 20
 RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
@@ -170,7 +170,11 @@ class ObjectStore:
         if self._probed:
             return
         path = f"{PROBE_FOLDER}/{uuid.uuid4().hex}"
-        self._create(path, b"one")
+        try:
+            self._create(path, b"one")
+        except UncertainError as error:
+            # Of the probe's own file it does not matter.
+            raise StoreError(error.problems) from None
         try:
             overwritten = self._create(path, b"two")
         finally:

@@ -23,9 +23,12 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     one that holds a password.
     """
     text = os.fspath(url)
+    if not text:
+        raise _bad(text, "The registry's address is empty.", "Write a path, or an address such as hf://owner/name.")
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
     if found is None:
-        return DirectoryStore(Path(text).expanduser(), text)
+        # Also from another current folder it stays the same one.
+        return DirectoryStore(Path(text).expanduser().absolute(), text)
     scheme = found[1].lower()
     if scheme not in (*SCHEMES, "http"):
         known = ", ".join(f"{name}://" for name in SCHEMES)

@@ -286,6 +286,7 @@ def test_what_grows_or_shrinks_while_it_is_read(store: DirectoryStore) -> None:
     ("address", "message"),
     [
         ("s4://bucket/prefix", '"s4://bucket/prefix" names no kind of registry. Use s3:// instead.'),
+        ("", "The registry's address is empty. Write a path"),
         ("ftp://host/x", "names no kind of registry. Use"),
         ("http://example.org/registry", "is not encrypted: anyone on the way could change what it says. Use https"),
         ("https://user:secret@example.org/x", "https://…@example.org holds a user name or a password. Leave them out"),
@@ -314,3 +315,6 @@ def test_a_directory_is_named_by_a_path_or_an_address(tmp_path: Path, monkeypatc
     for address in (f"file://{tmp_path}/a%20b", f"file://localhost{tmp_path}/a b", "~/a b", "a b", "./a b/"):
         assert b"".join(open_store(address).stream(VERSION)) == b"here"
         assert open_store(address).url == address
+    relative = open_store("a b")
+    monkeypatch.chdir("/")
+    assert list(relative.list("")) == [VERSION]

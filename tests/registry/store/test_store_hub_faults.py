@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 from hub_server import Fault, HubServer, running
 from huggingface_hub import close_session
@@ -126,6 +127,33 @@ def test_a_write_of_which_nobody_can_tell(store: HubStore, server: HubServer) ->
     assert commits(server) == 0
     server.reset()
     assert store.create(VERSION, MINE)
+
+
+def test_a_hub_that_goes_away_after_an_uncertain_commit(
+    store: HubStore, server: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.faults["api/commit"] = Fault("500", 1)
+    head, calls = HubStore._head, iter([False, True])
+
+    def gone(self: HubStore, path: str) -> str:
+        if next(calls):
+            raise httpx2.ConnectError("refused")
+        return head(self, path)
+
+    monkeypatch.setattr(HubStore, "_head", lambda self, path: reported(self, path, gone))
+    assert kind_of(lambda: store.create(VERSION, MINE), UncertainError) == "store.uncertain"
+
+
+def reported(store: HubStore, path: str, act: Callable[[HubStore, str], str]) -> str:
+    """`act`, its failures told as the store tells those of its own."""
+    with store._errors(path):
+        return act(store, path)
+
+
+def test_large_files_are_sent_once(store: HubStore, server: HubServer) -> None:
+    server.faults["api/commit"] = Fault("412", 3)
+    assert store.create("objects/binary", BINARY)
+    assert len([line for line in server.traffic.requests if line.startswith("PUT")]) == 1
 
 
 def test_a_long_retry_after_is_told_instead(store: HubStore, server: HubServer) -> None:

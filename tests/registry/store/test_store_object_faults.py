@@ -89,6 +89,9 @@ def test_a_write_of_which_nobody_can_tell(store: ObjectStore, proxy: FaultProxy,
     store.create("versions/tiny/0.json", b"")
     proxy.faults = [ProxyFault(kind)]
     assert kind_of(lambda: store.create(VERSION, MINE), UncertainError) == "store.uncertain"
+    with pytest.raises(StoreError) as error:
+        ObjectStore(store.url).create(VERSION, MINE)
+    assert not isinstance(error.value, UncertainError)
     proxy.faults = []
     assert store.create(VERSION, MINE)
 

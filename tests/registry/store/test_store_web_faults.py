@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from pathlib import Path
 
+import httpx2
 import pytest
 from fault_proxy import FaultProxy, ProxyFault, proxied
 from store_places import static_host
@@ -222,6 +223,27 @@ def test_small_files_may_be_zipped(store: WebStore, proxy: FaultProxy) -> None:
 def test_a_small_file_that_never_ends_is_not_read_to_its_end(store: WebStore, proxy: FaultProxy) -> None:
     proxy.faults = [ProxyFault(200, body=b"x" * 10_000_000)]
     assert kinds(lambda: read(store)) == "store.too-large"
+
+
+@pytest.mark.parametrize("answer", [200, 302])
+def test_https_is_never_left(answer: int) -> None:
+    """A mirror that redirects to http is refused, whatever comes from there."""
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        if request.url.scheme == "https":
+            return httpx2.Response(302, headers={"Location": "http://example.org/"})
+        back = {"Location": "https://example.org/back"} if answer == 302 else {}
+        return httpx2.Response(answer, headers=back, content=SMALL)
+
+    with httpx2.Client(transport=httpx2.MockTransport(respond)) as client:
+        reader = http.HttpReader("a mirror", "https://example.org/{}".format, lambda: client, dict, not_asked)
+        word = "protocol" if answer == 200 else "redirects"
+        assert kinds(lambda: reader.read(HINT, limit=100)) == f"store.{word}"
+        assert kinds(lambda: list(reader.stream(HINT))) == f"store.{word}"
+
+
+def not_asked(response: httpx2.Response, path: str) -> StoreError:
+    raise AssertionError(response)
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:

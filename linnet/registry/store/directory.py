@@ -148,9 +148,13 @@ class DirectoryStore:
         if folder in self._swept:
             return
         self._swept.add(folder)
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(folder):
-                if entry.name.startswith(TEMPORARY_PREFIX) and now - entry.stat().st_mtime > LEFTOVER_SECONDS:
+        leftovers: list[os.DirEntry[str]] = []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            leftovers = [entry for entry in entries if entry.name.startswith(TEMPORARY_PREFIX)]
+        for entry in leftovers:
+            # Those of writers at work vanish meanwhile.
+            with contextlib.suppress(OSError):
+                if now - entry.stat().st_mtime > LEFTOVER_SECONDS:
                     os.unlink(entry.path)
 
     def _make_folder(self, folder: Path) -> None:

@@ -39,6 +39,12 @@ UPLOAD_THREADS = 8
 BLOCK = 1 << 20
 RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
 TIMES = {"timeout": "10m", "read_timeout": "20s", "connect_timeout": "10s"}
+# What each kind takes its keys from.
+_KEYS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 _EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
 _BAD_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "AuthenticationFailed")
 
@@ -51,6 +57,7 @@ class ObjectStore:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self._probed = False
+        self._keys = _KEYS[self.url.partition(":")[0].lower()]
         try:
             import obstore
             from obstore.store import from_url
@@ -64,7 +71,8 @@ class ObjectStore:
             self._store = from_url(self.url, client_options=_client_options(), retry_config=RETRIES)  # type: ignore[call-overload]
         except (obstore.exceptions.BaseError, ValueError) as error:
             message = f"{self.url} cannot be opened: {shown(str(error).splitlines()[0])}."
-            raise store_error(StoreError, "address", self.url, message, "Check the address.") from None
+            help = f"Check the address, and set {self._keys}."
+            raise store_error(StoreError, "address", self.url, message, help) from None
 
     def create(self, path: str, data: bytes | Path) -> bool:
         self._probe()
@@ -212,14 +220,13 @@ class ObjectStore:
         # Without keys, `obstore` asks the machines that hand them out in the cloud.
         if re.search(r"latest/(api/token|meta-data)|[Mm]issing.*credential|computeMetadata", text):
             message = f"{self.url} was asked for {path} without keys: none are in the environment."
-            help = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket."
-            return store_error(StoreError, "no-token", path, message, help)
+            return store_error(StoreError, "no-token", path, message, f"Set {self._keys}.")
         if code and code[1] in _EXPIRED:
             message = f"{self.url} answered {what} for {path}: the token has expired."
             return store_error(StoreError, "expired-token", path, message, "Log in again, then do the same again.")
         if (code and code[1] in _BAD_KEYS) or isinstance(error, self._obs.exceptions.UnauthenticatedError):
             message = f"{self.url} answered {what} for {path}: the keys are not valid."
-            return store_error(StoreError, "bad-token", path, message, "Check AWS_ACCESS_KEY_ID and its like.")
+            return store_error(StoreError, "bad-token", path, message, f"Check {self._keys}.")
         if code and code[1] == "RequestTimeTooSkewed":
             message = f"{self.url} answered {what} for {path}: this machine's clock is wrong."
             return store_error(StoreError, "clock", path, message, "Set the clock, then do the same again.")

@@ -235,6 +235,12 @@ def test_a_bucket_that_does_not_exist(store: ObjectStore) -> None:
         assert kind_of(act) == "store.no-bucket"
 
 
+def test_an_account_of_azure_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(StoreError, match="set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"):
+        open_store("az://container/prefix")
+
+
 def test_without_the_extra_it_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)
     with pytest.raises(StoreError, match=r"pip install 'linnet-nest\[s3\]'"):

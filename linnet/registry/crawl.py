@@ -6,7 +6,6 @@ length, the second for the header. Both name the pinned commit.
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -20,19 +19,17 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from linnet.registry.errors import HeaderError, HubError, RegistryError, shown
 from linnet.registry.headers import PREFIX_BYTES, TensorInfo, header_length, parse_header
 from linnet.registry.hub import (
+    RETRY_DELAYS,
     HubTarget,
-    PassingError,
     hub_endpoint,
     passing,
+    patiently,
     status_error,
     timeout_error,
     transport_errors,
     truncated_error,
 )
 
-RETRY_DELAYS = (0.5, 1.0, 2.0)
-# A server that asks for a longer pause is told to the user instead of waited for.
-LONGEST_PAUSE = 5.0
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 20.0
 REQUEST_SECONDS = 120.0
@@ -88,18 +85,7 @@ def _read_header(target: HubTarget, headers: Mapping[str, str], delays: Sequence
 
 def _fetch(target: HubTarget, headers: Mapping[str, str], start: int, stop: int, delays: Sequence[float]) -> _Answer:
     """Bytes `start` to `stop` (exclusive), or to the file's end if that comes first; passing failures are retried."""
-    for delay in delays:
-        try:
-            return _fetch_once(target, headers, start, stop)
-        except PassingError as error:
-            pause = delay * random.uniform(0.8, 1.2) if error.pause is None else error.pause
-            if pause > LONGEST_PAUSE:
-                raise HubError(error.problems) from None
-            time.sleep(pause)
-    try:
-        return _fetch_once(target, headers, start, stop)
-    except PassingError as error:
-        raise HubError(error.problems) from None
+    return patiently(lambda: _fetch_once(target, headers, start, stop), delays)
 
 
 def _fetch_once(target: HubTarget, headers: Mapping[str, str], start: int, stop: int) -> _Answer:

@@ -126,13 +126,17 @@ class _Fetching:
         """A file from the Hub at the card's commit, else from a registry that holds its digest."""
         from huggingface_hub import hf_hub_download
 
-        from linnet.registry.hub import hub_endpoint, hub_errors
+        from linnet.registry.hub import hub_endpoint, hub_errors, patiently
 
         repo, revision = self.card.weights.repo, self.card.weights.revision
         assert repo is not None
-        try:
+        def once() -> Path:
             with hub_errors(repo, revision, file):
                 return Path(str(hf_hub_download(repo, file, revision=revision, endpoint=hub_endpoint())))
+
+        try:
+            # What is here of a file that broke off is not asked for again.
+            return patiently(once)
         except HubError as error:
             if file not in self.card.weights.sha256:
                 raise

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx2
 from huggingface_hub import constants, hf_hub_url
@@ -14,6 +17,12 @@ from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, Offl
 from linnet.language.words import counted
 from linnet.registry.endpoint import named_endpoint
 from linnet.registry.errors import HubError, Problem, shown
+
+# Pauses, in seconds, before a request that met 429, 5xx or a broken connection is sent again.
+RETRY_DELAYS = (0.5, 1.0, 2.0)
+# A server that asks for a longer pause is told to the user instead of waited for.
+LONGEST_PAUSE = 5.0
+Result = TypeVar("Result")
 
 # Every way in which the Hub can fail us, by the word that `HubError.reasons` gives.
 REASONS: Mapping[str, str] = {
@@ -77,6 +86,25 @@ def passing(error: HubError, pause: float | None = None) -> PassingError:
     return marked
 
 
+def patiently(attempt: Callable[[], Result], delays: Sequence[float] = RETRY_DELAYS) -> Result:
+    """The result of `attempt`, which is made again after each of `delays`, in seconds, where it raises PassingError.
+
+    A server's own pause counts instead, if it is not too long. Raises HubError.
+    """
+    for delay in delays:
+        try:
+            return attempt()
+        except PassingError as error:
+            pause = delay * random.uniform(0.8, 1.2) if error.pause is None else error.pause
+            if pause > LONGEST_PAUSE:
+                raise HubError(error.problems) from None
+            time.sleep(pause)
+    try:
+        return attempt()
+    except PassingError as error:
+        raise HubError(error.problems) from None
+
+
 @contextmanager
 def hub_errors(repo: str, revision: str | None = None, file: str | None = None) -> Iterator[None]:
     """Turns what `huggingface_hub` raises while it fetches from a repository into HubError."""
@@ -86,7 +114,7 @@ def hub_errors(repo: str, revision: str | None = None, file: str | None = None) 
             yield
         except HfHubHTTPError as error:
             token = "authorization" in error.response.request.headers
-            raise HubError(status_error(target, error.response, token).problems) from None
+            raise status_error(target, error.response, token) from None
         except LocalEntryNotFoundError as error:
             # The library hides what went wrong behind what it looked for next.
             cause = error.__cause__ or error.__context__
@@ -94,7 +122,7 @@ def hub_errors(repo: str, revision: str | None = None, file: str | None = None) 
                 raise cause from None
             if isinstance(cause, HfHubHTTPError):
                 token = "authorization" in cause.response.request.headers
-                raise HubError(status_error(target, cause.response, token).problems) from None
+                raise status_error(target, cause.response, token) from None
             raise target.error(
                 "offline",
                 f"{target.name} is not on this machine, and the Hub may not be asked.",

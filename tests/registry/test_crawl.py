@@ -18,6 +18,7 @@ from seed_checkpoint import FILES, REPO, REVISION, write_seed_checkpoint
 from tiny_package import COMMIT
 
 from linnet.registry import crawl
+from linnet.registry import hub as hub_module
 from linnet.registry.crawl import crawl_headers
 from linnet.registry.errors import HeaderError, HubError
 from linnet.registry.headers import TensorInfo
@@ -232,7 +233,7 @@ def test_each_failure_is_told_apart(
 ) -> None:
     assert set(STATUS_FAULTS) | set(ACTED_FAULTS) >= {fault}
     monkeypatch.setattr(crawl, "READ_SECONDS", 0.3)
-    monkeypatch.setattr(crawl, "LONGEST_PAUSE", 0.5)
+    monkeypatch.setattr(hub_module, "LONGEST_PAUSE", 0.5)
     hub.faults[FILE] = Fault(fault)
     error = failure()
     (problem,) = error.problems

@@ -76,7 +76,8 @@ lang-fuzz: $(READY)
 	$(BIN)/python tests/language/fuzzing.py --minutes $(MINUTES)
 
 registry-stress: $(READY)
-	LINNET_STRESS=1 $(BIN)/pytest tests/registry/store/test_publish_crashes.py tests/registry/store/test_publish_many.py
+	LINNET_STRESS=1 $(BIN)/pytest tests/registry/store/test_publish_crashes.py tests/registry/store/test_publish_many.py \
+		tests/registry/store/test_store_conformance.py::test_each_of_many_paths_has_one_winner
 
 docs: $(READY)
 	$(BIN)/linnet doc --quiet

@@ -71,6 +71,7 @@ bench: $(READY)
 	$(BIN)/python bench/check.py
 	$(BIN)/python bench/language.py
 	$(BIN)/python bench/decode.py
+	$(BIN)/python bench/accuracy.py
 
 lang-fuzz: $(READY)
 	$(BIN)/python tests/language/fuzzing.py --minutes $(MINUTES)

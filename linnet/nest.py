@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linnet.generation import open_tokenizer
+from linnet.runner.garbage import own_garbage
 from linnet.runner.levels import SMOKE_LEVELS
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from linnet.registry.card import Card
     from linnet.registry.gate_report import GateRun
     from linnet.registry.match import Match
+    from linnet.registry.publish import Published
     from linnet.registry.push import PushResult
     from linnet.registry.report import CheckReport
     from linnet.runner.tokenizer import TextTokenizer
@@ -123,9 +125,10 @@ def load(
 
     package = find_package(name_or_dir, offline=offline, registry=registry)
     card = package.card()
-    program = _checked_program(package.folder, card)
-    bindings = read_bindings(package.folder, card)
-    stored, bound = _bind(program, card, dtype, generics or {}, bindings)
+    with own_garbage():
+        program = _checked_program(package.folder, card)
+        bindings = read_bindings(package.folder, card)
+        stored, bound = _bind(program, card, dtype, generics or {}, bindings)
     require_torch()
     runner = find_backend(backend)
     place = find_device(device)
@@ -348,6 +351,29 @@ def bench(
         },
     )
     return report
+
+
+def publish(
+    name_or_dir: str | os.PathLike[str],
+    *,
+    registry: str | os.PathLike[str] | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    smoke: str | None = None,
+    bench: bool = False,
+    gate: bool = True,
+    say: Callable[[str], None] = lambda step: None,
+) -> Published:
+    """Publish a package of `./nests` or any folder to `registry` (None: the first of LINNET_REGISTRY, else your own).
+
+    It is checked as by `check`; with `bench` measured, into its `bench.json`; with `gate` compared with its last
+    version. `say` is told each step. Returns once a fresh client can load it; the same content again is success.
+    Raises CheckFailedError, GateFailedError (both with a `report`, in `linnet.publishing`), PublishError for a name or
+    version that is taken or none, and RegistryError for the package, the Hub and the registry.
+    """
+    from linnet import publishing
+
+    options: dict[str, Any] = {"weights": _given_path(weights), "smoke": smoke, "bench": bench, "gate": gate}
+    return publishing.carry_out(publishing.plan_publish(name_or_dir, registry=registry, say=say, **options), say)
 
 
 def gate(

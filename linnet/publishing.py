@@ -16,10 +16,11 @@ from linnet.benchmark import find_here, run_bench
 from linnet.gating import gate_for_publish
 from linnet.registry.bench import BenchReport, read_bench, sources_digest
 from linnet.registry.configured import configured_registries
+from linnet.registry.errors import PackageError, Problem, bare, nearest, shown
 from linnet.registry.gate_report import GateReport
 from linnet.registry.index import package_version
-from linnet.registry.locate import Located
-from linnet.registry.package import package_files
+from linnet.registry.locate import ALIKE, Located
+from linnet.registry.package import CARD_NAME, name_fault, package_files
 from linnet.registry.publish import (
     Publication,
     Published,
@@ -49,10 +50,8 @@ class GateFailedError(nest.NestError):
 
     def __init__(self, report: GateReport) -> None:
         self.report = report
-        problems = [str(item) for item in (*report.regressions(), *report.undone)]
-        super().__init__(
-            "\n  ".join([f"{report.name} was not published: the gate against {report.published}", *problems])
-        )
+        reason = f"it is worse than {report.published}" if report.regressions() else "the gate could not be done"
+        super().__init__(f"{report.name} was not published: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ def plan_publish(
     registry whether it may be published. Raises as `linnet.nest.publish` does.
     """
     target = open_registry(registry)
-    package = find_here(name_or_dir)
+    package = find_working(name_or_dir)
     say("check")
     report = nest.check(_reference(package), smoke=smoke, weights=weights)
     if not report.ok:
@@ -127,6 +126,20 @@ def plan_publish(
         say("gate")
         publication = with_gate(publication, gate_for_publish(package, target, check=report, bench=figures))
     return Plan(target.url, publication, there)
+
+
+def find_working(name_or_dir: str | os.PathLike[str]) -> Located:
+    """The package that is worked on: `NAME` of `./nests`, a folder, or a repository of the Hub; not one that only a
+    registry has. Raises RegistryError.
+    """
+    text = os.fspath(name_or_dir)
+    folder = Path("nests") / text
+    if name_fault(text.partition("@")[0]) is None and not (folder / CARD_NAME).is_file() and not Path(text).exists():
+        close = nearest(text, [path.parent.name for path in Path("nests").glob(f"*/{CARD_NAME}")], alike=ALIKE)
+        help = f"The nearest in ./nests is {close}." if close else f"Name a folder that holds a {CARD_NAME}."
+        message = f"There is no package {shown(text)} in ./nests, and no folder of that name."
+        raise PackageError([Problem("package.unknown", bare(text), message, help)])
+    return find_here(name_or_dir)
 
 
 def with_gate(publication: Publication, report: GateReport) -> Publication:

@@ -25,7 +25,9 @@ from linnet.registry.weights import locate_weights
 SCHEMA = 1
 
 
-def package_record(package: Path | Located, load_source: Callable[[Path], CheckResult] = load) -> dict[str, Any]:
+def package_record(
+    package: Path | Located, load_source: Callable[[Path], CheckResult] = load, *, weights: Path | None = None
+) -> dict[str, Any]:
     """What lists and pages need of one package, JSON-able; the same bytes for the same package.
 
     Keys: `schema`, `name`, `version` (the card's, else linnet.toml's, else null), `card` (as written), `files` (`path`,
@@ -33,14 +35,14 @@ def package_record(package: Path | Located, load_source: Callable[[Path], CheckR
     in), `parameter_count`, `parameters` (`path`, `tensor`, `kind`, `shape`, `dtype`, `optional`, `present`, `declared`,
     `owner`), `entries` (`name`, `signature`, `doc`), `modules` (`name`, `blocks`, `functions`) and `weights` (`repo`,
     `revision`, `files`, and the `sizes` in bytes of those beside the card). Neither the Hub nor its cache is
-    asked. `load_source` is for who makes many records of one source.
+    asked. `load_source` is for who makes many records of one source; `weights` has those that are not beside the card.
 
     An optional parameter is `present` where weights that lie beside the card have it, and where the card names a
     repository, if the bindings name it: what counts then is the same on every machine.
 
     Raises PackageError where the package does not pass the static check.
     """
-    report = check_package(package, hub=False, caches=False, load_source=load_source)
+    report = check_package(package, hub=False, caches=False, load_source=load_source, weights=weights)
     folder = package.folder if isinstance(package, Located) else package
     card, bound = report.card, report.bound
     errors = report.errors()
@@ -67,7 +69,7 @@ def package_record(package: Path | Located, load_source: Callable[[Path], CheckR
             for name, entry in bound.entries().items()
         ],
         "modules": _modules(bound),
-        "weights": _weights(folder, card),
+        "weights": _weights(folder, card, weights),
     }
 
 
@@ -174,11 +176,11 @@ def _module(module: CheckedModule) -> dict[str, Any]:
     }
 
 
-def _weights(package: Path, card: Card) -> dict[str, Any]:
+def _weights(package: Path, card: Card, given: Path | None) -> dict[str, Any]:
     sizes: dict[str, int] = {}
     if card.weights.repo is None:
         # With a repository the record must not depend on what this machine happens to hold.
-        located = locate_weights(package, card, caches=False)
+        located = locate_weights(package, card, given, caches=False)
         sizes = {file: path.stat().st_size for file, path in located.local.items()}
     return {
         "repo": card.weights.repo,

@@ -81,7 +81,7 @@ def make_publication(
     number = _checked_version(card.model.name, version)
     files = package_files(package.folder, skip=frozenset(card.weights.files))
     pinned = pin_weights(package.folder, card, weights)
-    found = package_record(package)
+    found = package_record(package, weights=weights)
     tensors = {item["tensor"] for item in found["parameters"] if item["present"]}
     manifest = canonical({"schema": SCHEMA, "parameters": found["parameters"]})
     digest = hashlib.sha256(manifest).hexdigest()

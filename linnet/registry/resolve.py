@@ -157,7 +157,7 @@ class Source:
         kept = self.cache.root / "registries" / registry_key(self.url) / ".index"
         if not self.asked:
             return self._kept_index(kept)
-        found = self._cached_generation() or self.registry.index()
+        found = self._cached_generation() or self._hinted_generation()
         seen = self.memory.generation()
         if found.number < seen:
             message = (
@@ -191,6 +191,16 @@ class Source:
                 self.cache.add(data)
             return Generation(hint.generation, hint.sha256, IndexRecord.from_bytes(data, self.url))
         return None
+
+    def _hinted_generation(self) -> Generation:
+        """The newest index, as the registry finds it; what its hint says of the same generation must be true."""
+        hint, found = self.registry.latest(), self.registry.index()
+        if hint is not None and hint.generation == found.number and hint.sha256 != found.sha256:
+            path = generation_path(found.number)
+            message = f"{path} in {self.url} does not have the sha256 {hint.sha256} that index/latest.json gives."
+            help = "Whoever keeps it can make the index anew: nest index rebuild."
+            raise RecordError([Problem("registry.wrong-bytes", path, message, help)])
+        return found
 
     def _kept_index(self, kept: Path) -> Generation:
         try:

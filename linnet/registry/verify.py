@@ -20,9 +20,10 @@ from linnet.registry.lock import Lock
 from linnet.registry.package import digest_file
 from linnet.registry.package_state import Reader, fold_package
 from linnet.registry.record_reader import RecordError
-from linnet.registry.records import VERSION_BYTES, PackageRecord, VersionRecord
+from linnet.registry.records import VERSION_BYTES, IndexPackage, PackageRecord, VersionRecord
 from linnet.registry.registry import Registry
 from linnet.registry.resolve import Resolved
+from linnet.registry.semver import in_order
 from linnet.registry.store.base import AbsentError, Store, StoreError
 from linnet.registry.weights import locate_weights
 
@@ -179,12 +180,13 @@ def verify_registry(registry: Registry, client: Client, *, repair: bool = False,
     other registries that have their digest, and index and small files are made anew. Raises StoreError.
     """
     found = _Findings(registry.url)
-    versions_of, generation = _listed_versions(registry), registry.index()
-    known = {item.package.name: item.package for item in generation.index.packages}
+    known = _indexed(registry)
+    versions_of = _all_versions(registry, known)
     objects: dict[str, tuple[int, str]] = {}
     for name, versions in sorted(versions_of.items()):
         for version in versions:
-            record = _checked_record(registry, known.get(name), name, version, client, found, repair)
+            package = known[name].package if name in known else None
+            record = _checked_record(registry, package, name, version, client, found, repair)
             if record is not None:
                 what = f"{name} {version}"
                 objects.update({digest: (size, what) for digest, size in record.objects().items()})
@@ -201,7 +203,7 @@ def verify_registry(registry: Registry, client: Client, *, repair: bool = False,
 
 
 def _stale(
-    registry: Registry, versions_of: Mapping[str, Sequence[str]], known: Mapping[str, PackageRecord], found: _Findings
+    registry: Registry, versions_of: Mapping[str, Sequence[str]], known: Mapping[str, IndexPackage], found: _Findings
 ) -> list[str]:
     """The packages of which index or small file do not say what their versions and events do."""
     damaged = {problem.where for problem in found.left}
@@ -214,20 +216,30 @@ def _stale(
             last = max(registry.event_numbers(name), default=0)
         except StoreError:
             # A static host does not tell what there is: there the index is believed.
-            last = known[name].events
+            last = known[name].package.events
         package = fold_package(reader, name, versions, last, None)
-        if known.get(name) != package or not _says(registry, package):
+        if known.get(name) != IndexPackage(package, reader.summary(package, None)) or not _says(registry, package):
             stale.append(name)
     return stale
 
 
-def _listed_versions(registry: Registry) -> dict[str, list[str]]:
+def _indexed(registry: Registry) -> dict[str, IndexPackage]:
+    """The packages of the index by name; none where it is damaged."""
     try:
-        return listed_versions(registry.store.list(VERSIONS))
+        return {item.package.name: item for item in registry.index().index.packages}
+    except (RecordError, AbsentError):
+        return {}
+
+
+def _all_versions(registry: Registry, known: Mapping[str, IndexPackage]) -> dict[str, list[str]]:
+    """The versions that are listed, and those that the index has: a lost one is still missed."""
+    indexed = {name: [entry.version for entry in item.package.versions] for name, item in known.items()}
+    try:
+        there = listed_versions(registry.store.list(VERSIONS))
     except StoreError:
         # A static host lists nothing; its index says what there is.
-        packages = [item.package for item in registry.index().index.packages]
-        return {package.name: [entry.version for entry in package.versions] for package in packages}
+        there = {}
+    return {name: in_order({*there.get(name, ()), *indexed.get(name, ())}) for name in sorted({*there, *indexed})}
 
 
 def _checked_record(

@@ -426,11 +426,24 @@ def test_an_index_is_fetched_once(registry: Path, web: Web) -> None:
     assert source.index() == first
 
 
+def test_a_poisoned_index_is_not_believed(registry: Path, web: Web) -> None:
+    source = Client(web.url).sources[0]
+    web.edit = lambda path, data: data.replace(b"One linear", b"Evil layer") if "/gen-" in path else data
+    with pytest.raises(RegistryError, match=r"gen-\d+\.json in http.* does not have the sha256"):
+        source.index()
+    web.edit = lambda path, data: b"{}" if "/gen-" in path else data
+    with pytest.raises(RegistryError, match=r"is no document of a registry"):
+        source.index()
+    web.edit = None
+    assert source.index().index.packages[0].summary is not None
+
+
 def test_where_nothing_can_be_remembered_nothing_fails(
     registry: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("LINNET_DATA", str(tmp_path / "file" / "data"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "seen").write_text("")
+    monkeypatch.setenv("LINNET_DATA", str(tmp_path / "data"))
     assert find_package("tiny").version == "1.1.0"
 
 

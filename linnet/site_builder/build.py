@@ -6,20 +6,22 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from linnet.registry.errors import PackageError, Problem
 from linnet.site_builder.collect import PackageSource, SiteError
+from linnet.site_builder.feeds import sitemaps
 from linnet.site_builder.links import LinkProblem, PageLinks, check_targets, fault_of, read_links
 from linnet.site_builder.paths import Site
 from linnet.site_builder.pool import Watch, write_models
 from linnet.site_builder.sources import ModelSource, given_sources
 from linnet.site_builder.state import MARKER, Part, State, marker_text, read_state, site_code, write_state
-from linnet.site_builder.std_pages import std_pages
-from linnet.site_builder.whole import site_files
+from linnet.site_builder.std_pages import std_modules, std_pages
+from linnet.site_builder.whole import library_files, library_summary, site_files
 from linnet.site_builder.worker import PAGE_BYTES, Rendered, is_weighed, write_part
 
 # The part of the site that shows the standard library; no model has such a name.
@@ -150,8 +152,9 @@ class _Build:
         return part.rendered.linked == [name for name in part.rendered.mentions if name in self.site.names]
 
     def _std(self) -> Part:
-        done = Rendered()
-        write_part(dict(std_pages(self.site)), self.staging, done)
+        modules = std_modules()
+        done = Rendered(summary=library_summary(modules))
+        write_part(dict((*std_pages(modules, self.site), *library_files(modules))), self.staging, done)
         return Part(self._key(""), done)
 
     def _draw(
@@ -173,13 +176,20 @@ class _Build:
         """Write what is made of all models together, where it is not there already; the links of its pages."""
         pages = []
         summaries = [now.parts[source.name].rendered.summary for source in sources]
-        for path, data in site_files(summaries, self.site, self.guide):
+        library = now.parts[STD].rendered.summary
+        written = chain(site_files(summaries, library, self.site, self.guide), self._sitemaps(now))
+        for path, data in written:
             now.whole[path] = len(data)
             if path.endswith(".html"):
                 pages.append(read_links(path, data.decode()))
             if known is None or known.whole.get(path) != len(data) or (self.output / path).read_bytes() != data:
                 _write(self.staging / path, data)
         return pages
+
+    def _sitemaps(self, now: State) -> Iterator[tuple[str, bytes]]:
+        """The maps of all pages that `now` has by the time they are asked for."""
+        if self.site.base_url:
+            yield from sitemaps((path for path in now.files() if path.endswith(".html")), self.site).items()
 
     def _problems(self, now: State, pages: Sequence[PageLinks]) -> list[LinkProblem]:
         """Every broken link, and under strict mode what else is wrong."""

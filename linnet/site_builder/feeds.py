@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from markupsafe import Markup
 
+from linnet.site_builder.licences import licence_url
 from linnet.site_builder.listing import Listing
 from linnet.site_builder.paths import Site, model_page, record_path
 
@@ -98,7 +99,7 @@ def sitemaps(pages: Iterable[str], site: Site) -> dict[str, bytes]:
     return {"sitemap.xml": _sitemap("sitemapindex", "sitemap", [site.url(name) for name in maps]), **maps}
 
 
-def json_ld(listing: Listing, site: Site, *, licence: str = "") -> Markup:
+def json_ld(listing: Listing, site: Site) -> Markup:
     """A model for search engines, as schema.org's SoftwareSourceCode: the body of a script of data."""
     value: Mapping[str, Any] = {
         "@context": "https://schema.org",
@@ -108,7 +109,7 @@ def json_ld(listing: Listing, site: Site, *, licence: str = "") -> Markup:
         "description": listing.summary,
         "programmingLanguage": "Linnet",
         "keywords": ", ".join((listing.family, *listing.tags)),
-        "license": licence or listing.license,
+        "license": licence_url(listing.license) or listing.license,
         **({"version": listing.version} if listing.version else {}),
         **({"datePublished": listing.published} if listing.published else {}),
         **({"url": site.url(listing.page)} if site.base_url else {}),

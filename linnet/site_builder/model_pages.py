@@ -16,9 +16,11 @@ from linnet.site_builder.architecture import architecture
 from linnet.site_builder.benchmarks import charts
 from linnet.site_builder.collect import FileView, ModelPage, PackageSource
 from linnet.site_builder.entries import Entries
+from linnet.site_builder.feeds import json_ld
 from linnet.site_builder.history import VersionDiff, compare_versions, history_view
 from linnet.site_builder.licences import licence_url
 from linnet.site_builder.links import LinkProblem
+from linnet.site_builder.listing import listing_of
 from linnet.site_builder.markdown import MARKDOWN_CHARACTERS, render_markdown
 from linnet.site_builder.parameter_pages import MOST_ROWS, all_rows, row_views, totals
 from linnet.site_builder.paths import TABS, Site, all_parameters_page, model_page, relative
@@ -87,6 +89,7 @@ class _Renderer:
             snippet=code_block(self.model.snippet, "python"),
             readme=readme,
             readme_more=more,
+            json_ld=json_ld(listing_of(self.model), self.site),
             license_url=licence_url(self.model.license),
             weight_bytes=self._weight_bytes(),
             file_count=len(self.model.files) + len(self.model.unkept),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -33,9 +33,13 @@ class Module:
     source: Markup
 
 
-def std_pages(site: Site) -> Iterator[tuple[str, bytes]]:
+def std_modules() -> list[Module]:
+    """The modules of the standard library, sorted by path."""
+    return [_module(path.relative_to(STD_ROOT).with_suffix("").parts) for path in sorted(STD_ROOT.rglob("*.linnet"))]
+
+
+def std_pages(modules: Sequence[Module], site: Site) -> Iterator[tuple[str, bytes]]:
     """Every page of the standard library: path, bytes."""
-    modules = [_module(path.relative_to(STD_ROOT).with_suffix("").parts) for path in sorted(STD_ROOT.rglob("*.linnet"))]
     for module in modules:
         yield module.page, render_page("std_module.html", module.page, site, section="std", module=module)
     yield "std/index.html", render_page("std_index.html", "std/index.html", site, section="std", modules=modules)

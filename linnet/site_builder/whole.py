@@ -35,6 +35,7 @@ from linnet.site_builder.search import (
     search_shards,
 )
 from linnet.site_builder.share import share_image, share_path
+from linnet.site_builder.std_pages import Module
 
 Summary = Mapping[str, Any]
 _ABOUT = "A registry of models for Linnet, a small typed language for neural networks."
@@ -61,13 +62,27 @@ def model_files(page: ModelPage, site: Site) -> Iterator[tuple[str, bytes]]:
     yield f"search/items/{key}.js", item_shard(key, _items(page))
 
 
-def site_files(models: Sequence[Summary], site: Site, guide: Path | None = None) -> Iterator[tuple[str, bytes]]:
+def library_summary(modules: Sequence[Module]) -> dict[str, Any]:
+    """What the search needs of the standard library, JSON-able."""
+    return {"search": [_library_document(module).to_dict() for module in modules]}
+
+
+def library_files(modules: Sequence[Module]) -> Iterator[tuple[str, bytes]]:
+    """What can be found inside each module of the standard library: path in the site, bytes."""
+    for module in modules:
+        key = f"std/{module.name}"
+        yield f"search/items/{key}.js", item_shard(key, _library_items(module))
+
+
+def site_files(
+    models: Sequence[Summary], library: Summary, site: Site, guide: Path | None = None
+) -> Iterator[tuple[str, bytes]]:
     """Pages and documents of the whole site, given the summaries of all models, sorted by name.
 
     `guide` is a folder that MkDocs wrote. Raises SiteError where it holds no guide.
     """
     listings = [Listing.from_dict(model["listing"]) for model in models]
-    documents = [Document.from_dict(model["search"]) for model in models]
+    documents = [Document.from_dict(item) for item in (*(model["search"] for model in models), *library["search"])]
     yield from catalogue_files(listings, site)
     shards = row_shards(listings)
     yield "compare/index.html", render_page("compare.html", "compare/index.html", site, shards=shards)
@@ -88,6 +103,23 @@ def site_files(models: Sequence[Summary], site: Site, guide: Path | None = None)
     for item in files("linnet.site_builder").joinpath("static").iterdir():
         if item.is_file():
             yield f"static/{item.name}", item.read_bytes()
+
+
+def _library_document(module: Module) -> Document:
+    items = _library_items(module)
+    words = collect_words(
+        (
+            (TITLE, module.name),
+            *((ITEM, item.label) for item in items),
+            (TEXT, module.about),
+            *((TEXT, symbol.doc) for symbol in module.symbols),
+        )
+    )
+    return Document(f"std/{module.name}", "module", module.name, module.about, module.page, words)
+
+
+def _library_items(module: Module) -> list[Item]:
+    return [Item(symbol.kind, symbol.name, symbol.target) for symbol in module.symbols]
 
 
 def _publications(listings: Sequence[Listing], models: Sequence[Summary]) -> Iterator[Publication]:

@@ -3,6 +3,7 @@
 (() => {
   const root = new URL("..", document.currentScript.src);
   const page = document.documentElement;
+  page.classList.add("js");
 
   // The theme is set before anything is drawn.
   const store = {
@@ -482,7 +483,8 @@
       const name = input.value.trim();
       status.textContent = "";
       if (!name || names.includes(name)) return;
-      if (!NAME.test(name)) { status.textContent = `There is no model “${name}”.`; return; }
+      const known = NAME.test(name) && (await allModels(+place.dataset.compare).catch(() => [{ name }])).some((model) => model.name === name);
+      if (!known) { status.textContent = `There is no model “${name}”.`; return; }
       input.value = "";
       await go([...names, name]);
     });

@@ -20,7 +20,12 @@ class DefaultBuild(LazyGroup):
 @click.group(
     "index",
     cls=DefaultBuild,
-    modules={"build": "linnet.cli.nest_index_build", "rebuild": "linnet.cli.nest_index_rebuild"},
+    modules={
+        "build": "linnet.cli.nest_index_build",
+        "rebuild": "linnet.cli.nest_index_rebuild",
+        "sign": "linnet.cli.nest_index_sign",
+        "trust": "linnet.cli.nest_index_trust",
+    },
 )
 def command() -> None:
     """Describe every package of a folder in one file: nest index DIR is short for nest index build DIR.

@@ -57,6 +57,8 @@ def command(
         for item in results:
             for line in report_lines(item, quiet=quiet):
                 click.echo(line)
+        if registry is not None and not quiet:
+            _tell_trust(registry)
     return FINE if all(item.ok for item in results) else PROBLEMS
 
 
@@ -74,10 +76,19 @@ def report_lines(item: Verified, *, quiet: bool = False) -> list[str]:
     return [head, *(f"  {line}" for line in lines)]
 
 
+def _tell_trust(registry: str) -> None:
+    from linnet.registry.configured import configured_registries
+    from linnet.registry.signing import trust_words
+
+    for url in configured_registries(registry):
+        click.echo(f"{url}: {trust_words(url)}")
+
+
 def _verify_registries(registry: str, offline: bool, repair: bool, watch: Watch) -> list[Verified]:
     from linnet.registry.client import Client
     from linnet.registry.configured import configured_registries
     from linnet.registry.resolve import UnreachableError, not_here
+    from linnet.registry.signing import checked
     from linnet.registry.verify import verify_registry
 
     named = Client(registry, offline=offline or None)
@@ -88,7 +99,7 @@ def _verify_registries(registry: str, offline: bool, repair: bool, watch: Watch)
         if not source.asked:
             error: UnreachableError = not_here(source.url, source.url)
             raise error
-        results.append(verify_registry(source.registry, others, repair=repair, watch=watch))
+        results.append(verify_registry(checked(source.registry), others, repair=repair, watch=watch))
     return results
 
 

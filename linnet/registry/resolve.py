@@ -27,6 +27,7 @@ from linnet.registry.records import (
 )
 from linnet.registry.registry import NO_GENERATION, Generation, Registry
 from linnet.registry.semver import version_fault
+from linnet.registry.signing import trusted
 from linnet.registry.store.base import AbsentError, StoreError
 
 # Names less alike than this were hardly meant.
@@ -78,13 +79,14 @@ class Source:
             # Imported where it is needed: what is pinned and here is spared the HTTP stack.
             from linnet.registry.store.open import open_store
 
-            self._registry = Registry(open_store(self.url))
+            store = open_store(self.url)
             if is_local(self.url) and self.url != str(default_registry()):
-                folder = getattr(self._registry.store, "folder", None)
+                folder = getattr(store, "folder", None)
                 if isinstance(folder, Path) and not folder.is_dir():
                     message = f"There is no registry {shown(self.url)}: that folder does not exist."
                     help = "Correct --registry or LINNET_REGISTRY; nest publish makes one."
                     raise StoreError([Problem("registry.absent", self.url, message, help)])
+            self._registry = Registry(trusted(store, self.url))
         return self._registry
 
     def resolve(self, name: str, wanted: str | None, pinned: str | None = None) -> Resolved | None:

@@ -36,11 +36,11 @@ def default_run() -> str:
     """How torch runs an entry here when `compile` is left out, as a sentence. Raises ImportError without torch."""
     import torch
 
+    from linnet.runner.torch.compiled.blocked import can_block
     from linnet.runner.torch.compiled.compiler import choose_mode
-    from linnet.runner.torch.compiled.store import can_pack
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not choose_mode(None, None, "equivalent", device, False):
         return f"By default the interpreter runs it on {device}."
-    packed = ", bf16 weights in oneDNN's order" if can_pack(device) else ""
-    return f"By default it runs on {device} as straight-line code{packed}; under exact the interpreter runs it."
+    blocks = ", bf16 weights in blocks" if can_block(device) else ""
+    return f"By default it runs on {device} as straight-line code{blocks}; under exact the interpreter runs it."

@@ -19,9 +19,10 @@ from linnet.language.program.checked import Program
 from linnet.language.program.core import Graph
 from linnet.runner.errors import IndexRangeError, ModeError
 from linnet.runner.torch.compiled.affine import Indices, Prefix
+from linnet.runner.torch.compiled.blocked import block_columns, block_weight, can_block, linear_for
 from linnet.runner.torch.compiled.compiler import choose_mode
 from linnet.runner.torch.compiled.entry import CompiledEntry
-from linnet.runner.torch.compiled.store import can_pack, choose_fp8, free_bytes
+from linnet.runner.torch.compiled.store import choose_fp8, free_bytes
 from linnet.runner.torch.module import Model, load_model
 from linnet.runner.torch.weights import random_weights
 
@@ -146,14 +147,38 @@ def test_weights_that_change_count_from_the_next_call_on(halves: BoundProgram) -
     assert torch.equal(model(TOKENS), other(TOKENS))
 
 
-@pytest.mark.skipif(not can_pack(CPU), reason="this CPU has no bf16 products of oneDNN's")
-def test_packed_products_are_those_of_the_interpreter(halves: BoundProgram) -> None:
+@pytest.mark.skipif(not can_block(CPU), reason="torch has no FBGEMM here")
+@pytest.mark.parametrize(("shape", "function"), [((1, 1), "row_linear"), ((2, 2), "few_rows"), ((2, 5), "rows_linear")])
+def test_products_of_blocks_are_those_of_the_interpreter(
+    halves: BoundProgram, shape: tuple[int, int], function: str
+) -> None:
+    tokens = TOKENS.flatten()[: shape[0] * shape[1]].view(shape)
     model, exact = make(halves), make(halves, numerics="exact", compile=False)
-    found, expected = model(TOKENS).float(), exact(TOKENS).float()
-    assert "packed_linear" in code_of(model, "forward")
-    wide = load_model(halves, random_weights(halves.manifest, 1), entry="forward", numerics="exact")
+    found, expected = model(tokens).float(), exact(tokens).float()
+    assert function in code_of(model, "forward")
     assert (found - expected).abs().max() <= 0.02 * expected.abs().max()
-    assert torch.equal(wide(TOKENS).float(), expected)
+
+
+@pytest.mark.skipif(not can_block(CPU), reason="torch has no FBGEMM here")
+@pytest.mark.parametrize("sizes", [(64,), (96, 96), (80, 80, 320), (960, 192), (8192, 1024)])
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_blocks_give_the_product_in_f32_rounded_once(sizes: tuple[int, ...], rows: int) -> None:
+    generator = torch.Generator().manual_seed(len(sizes) + rows)
+    parts = [torch.randn(size, 48, generator=generator).bfloat16() for size in sizes]
+    x = torch.randn(rows, 48, generator=generator).bfloat16()
+    found = linear_for(rows)(x, *block_weight(parts))
+    expected = x.double() @ torch.cat(parts).double().t()
+    # Half a unit in the last of bf16's eight bits, and what the order of a sum in f32 is worth.
+    assert ((found - expected).abs() <= expected.abs() * 2**-8 + 1e-5).all()
+
+
+@pytest.mark.parametrize("outputs", [64, 384, 576, 960, 3072, 49152, 151936])
+def test_blocks_divide_the_outputs(outputs: int) -> None:
+    columns = block_columns(outputs)
+    assert columns is not None
+    assert outputs % columns == 0
+    assert columns <= 512
+    assert block_columns(50257) is None
 
 
 @pytest.mark.parametrize("fp8", ["stream", "decoded"])

@@ -29,6 +29,7 @@ from linnet.runner.errors import (
     UnknownEntryError,
     WeightsError,
 )
+from linnet.runner.garbage import own_garbage
 from linnet.runner.generate import TextGeneration
 from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
 from linnet.runner.torch.compiled.emit import InterpretedError
@@ -343,9 +344,10 @@ class Model(TextGeneration, BlockModule):
         if known is not None:
             return known
         try:
-            generics = self._bound.infer(function.name, taken.specs, given)
-            entry = self._bound.lower(function.name, generics, self._present, taken.given)
-            graph = self._graph(function.name, entry.graph)
+            with own_garbage():
+                generics = self._bound.infer(function.name, taken.specs, given)
+                entry = self._bound.lower(function.name, generics, self._present, taken.given)
+                graph = self._graph(function.name, entry.graph)
         except (BindError, LowerError, SizeError) as error:
             raise InputError(str(error), signature_text(function)) from None
         stateful = any(node.op in ("state.read", "state.write") for node in entry.graph.walk())

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from linnet.language.program.core import Graph
 from linnet.runner.errors import ModeError
+from linnet.runner.torch.compiled.blocked import can_block
 from linnet.runner.torch.compiled.entry import CompiledEntry
 from linnet.runner.torch.compiled.graphs import ReplayedEntry
-from linnet.runner.torch.compiled.store import FP8_MODES, WeightStore, can_pack
+from linnet.runner.torch.compiled.store import FP8_MODES, WeightStore
 from linnet.runner.torch.kernels import Kernel
 
 # True: straight-line code. "inductor": that, given to torch.compile. "reduce-overhead": that, replayed as a CUDA graph.
@@ -62,7 +63,7 @@ class Compiler:
         self._kernels = kernels
         self._fast = fast
         # torch.compile wants tensors whose layout it knows.
-        self.store = WeightStore(weights, device, fp8 if fast else "stream", mode is True and can_pack(device))
+        self.store = WeightStore(weights, device, fp8 if fast else "stream", mode is True and can_block(device))
 
     def entry(self, graph: Graph) -> CompiledEntry:
         """An entry's graph, compiled. Raises SizeError, and InterpretedError."""

@@ -17,7 +17,7 @@ from linnet.runner.torch.compiled.caches import write_in_place
 from linnet.runner.torch.compiled.elementwise import fuse_elementwise
 from linnet.runner.torch.compiled.emit import Emitter, check, guard_graph
 from linnet.runner.torch.compiled.heads import join_heads
-from linnet.runner.torch.compiled.linears import add_residuals, fuse_gates, join_linears
+from linnet.runner.torch.compiled.linears import fuse_gates, join_linears
 from linnet.runner.torch.compiled.quantised_inputs import round_inputs
 from linnet.runner.torch.compiled.store import WeightStore
 from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
@@ -68,7 +68,6 @@ class CompiledEntry:
                 join_heads(graph)
                 fuse_gates(graph, store)
                 round_inputs(graph)
-                add_residuals(graph, store)
             read_prefixes(graph, fast, on_host)
         simplify(graph)
         emitter = Emitter(store.device, dict(kernels), on_host)
@@ -122,6 +121,7 @@ class CompiledEntry:
         made anything new."""
         if self._static is not None and self._static_of is weights:
             return False
+        self.store.prepare(key[0] for kind, key in self.straight.sources if kind == "packed")
         self._static = [self._fixed(source, weights) for source in self.straight.sources]
         self._static_of = weights
         return True

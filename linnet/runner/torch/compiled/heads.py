@@ -88,7 +88,7 @@ def rotated_heads(
     """product [B, S, sum(counts) * width] -> for each count n a part [B, n, S, width], the first `rotated` of them
     turned by the tables [S, width]."""
     b, s, _ = product.shape
-    heads = product.view(b, s, -1, width).transpose(1, 2)
+    heads = product.view(b, -1, 1, width) if s == 1 else product.view(b, s, -1, width).transpose(1, 2)
     turning = sum(counts[:rotated])
     turned = rotate(heads.narrow(1, 0, turning), cosines, sines)
     parts = list(turned.split_with_sizes(list(counts[:rotated]), dim=1))

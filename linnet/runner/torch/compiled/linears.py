@@ -43,20 +43,16 @@ class LinearWeight:
 
 
 class Layout(Protocol):
-    """How a device holds linear layers: which function multiplies by a weight, and how many tensors it takes."""
+    """How a device holds linear layers: which function multiplies rows by a weight, and how many tensors it takes."""
 
     def claim(self, weight: LinearWeight) -> bool:
         """Whether these layers may be kept side by side: not where a weight is already kept otherwise."""
         ...
 
-    def linear(self, weight: LinearWeight) -> tuple[Callable[..., Tensor], int]: ...
+    def linear(self, weight: LinearWeight, rows: int) -> tuple[Callable[..., Tensor], int]: ...
 
     def gate(self, weight: LinearWeight) -> Callable[..., Tensor] | None:
         """What multiplies by a gate's and up's weights side by side and joins the halves; None for none."""
-        ...
-
-    def residual(self, weight: LinearWeight) -> Callable[..., Tensor] | None:
-        """What adds another tensor to the product in one go: `f(x, other, *tensors)`, one rounding; None for none."""
         ...
 
 
@@ -110,11 +106,11 @@ def _emit_product(graph: Rewriter, group: Sequence[CoreNode], parts: Sequence[Li
         for node, part in zip(group, parts, strict=True):
             _emit_product(graph, [node], [part], layout)
         return
-    function, count = layout.linear(joined)
+    x = group[0].inputs[0]
+    function, count = layout.linear(joined, x.spec.size // joined.width)
     packed = graph.emit(
         CoreNode("packed", (), tuple(Value(TensorSpec((), joined.dtype)) for _ in range(count)), {"weight": joined})
     )
-    x = group[0].inputs[0]
     spec = group[0].outputs[0].spec
     whole = TensorSpec((*spec.shape[:-1], sum(joined.sizes)), spec.dtype)
     product = graph.emit(native(function, (x, *packed.outputs), (whole,), like=group[0]))
@@ -168,34 +164,6 @@ def fuse_gates(graph: Graph, layout: Layout) -> None:
         if node in found:
             function, product = found[node]
             fused = pass_.emit(native(function, product.inputs, (node.outputs[0].spec,), like=node))
-            pass_.replace(node.outputs[0], fused.outputs[0])
-        elif node not in gone:
-            pass_.emit(node)
-    pass_.finish()
-
-
-def add_residuals(graph: Graph, layout: Layout) -> None:
-    """Fold the addition after a product into it, where the layout can: one rounding where the source has two."""
-    pass_ = Rewriter(graph)
-    folded: dict[CoreNode, tuple[Callable[..., Tensor], CoreNode, Value]] = {}
-    for node in graph.nodes:
-        if node.op != "add":
-            continue
-        for product, other in (node.inputs[::-1], node.inputs):
-            made = pass_.producers.get(product)
-            weight = made.attributes.get("weight") if made is not None and made.op == "native" else None
-            if made is None or weight is None or pass_.only_reader(product) is not node:
-                continue
-            function = layout.residual(weight)
-            if function is not None and product.spec == other.spec == node.outputs[0].spec:
-                folded[node] = (function, made, other)
-                break
-    gone = {made for _, made, _ in folded.values()}
-    for node in graph.nodes:
-        if node in folded:
-            function, made, other = folded[node]
-            x, *tensors = made.inputs
-            fused = pass_.emit(native(function, (x, other, *tensors), (node.outputs[0].spec,), like=node))
             pass_.replace(node.outputs[0], fused.outputs[0])
         elif node not in gone:
             pass_.emit(node)

@@ -1,10 +1,10 @@
 """The weights of linear layers in the form that a device multiplies by, shared by all compiled entries of a model.
 
-On a CPU with bf16 instructions weights are put in oneDNN's own blocked order, which is worth two to three times a
-plain product of one row; the pages of the file that they were read from are then given back to the system, which reads
-them again should anyone ask. Elsewhere layers that are joined lie in one buffer, of which the model's parameters become
-views. FP8 weights are kept as they are ("stream") or decoded once ("decoded"). Triton's kernels read the bytes; where
-there are none a streamed weight is decoded for each product.
+On a CPU bf16 weights are kept as transposed blocks (`blocked`), which is worth two to three times a plain product of
+one row; the pages of the file that they were read from are then given back to the system, which reads them again
+should anyone ask. Elsewhere layers that are joined lie in one buffer, of which the model's parameters become views.
+FP8 weights are kept as they are ("stream") or decoded once ("decoded"). Triton's kernels read the bytes; where there
+are none a streamed weight is decoded for each product.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from linnet.runner.torch.compiled import blocked
 from linnet.runner.torch.compiled.linears import LinearWeight
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels import triton
@@ -35,12 +37,12 @@ Linear = Callable[..., Tensor]
 
 @dataclass
 class WeightStore:
-    """Linear weights by what they are made of. `fp8` is "stream" or "decoded"; `packs` allows oneDNN's order."""
+    """Linear weights by what they are made of. `fp8` is "stream" or "decoded"; `blocks` allows blocks of bf16."""
 
     weights: Mapping[str, Tensor]
     device: torch.device
     fp8: str
-    packs: bool
+    blocks: bool
     _made: dict[LinearWeight, tuple[Tensor, ...]] = field(default_factory=dict)
     # The layer, or layers side by side, that each tensor (by its id) is kept in: none is copied for a second one.
     _claims: dict[int, LinearWeight] = field(default_factory=dict)
@@ -57,33 +59,37 @@ class WeightStore:
         self._claims.update(dict.fromkeys(tensors, weight))
         return True
 
-    def linear(self, weight: LinearWeight) -> tuple[Linear, int]:
-        """The product of a weight, `f(x, *tensors)`, and the number of its tensors."""
+    def linear(self, weight: LinearWeight, rows: int) -> tuple[Linear, int]:
+        """The product of `rows` rows and a weight, `f(x, *tensors)`, and the number of its tensors."""
         biased = bool(weight.biases)
-        if self._on_triton(weight):
-            plain = triton.row_linear if weight.kind == "fp8_row" else triton.block_linear
-            return (partial(with_bias, plain) if biased else plain), 2 + biased
-        if self._streams(weight):
+        if self._streams(weight) and not self._on_triton(weight):
             return (fp8_block_linear if weight.kind == "fp8_block" else fp8_linear), 2 + biased
-        if self._packed(weight):
-            return (packed_linear_bias if biased else packed_linear), 1 + biased
-        return functional.linear, 1 + biased
+        if not self._streams(weight) and not self._blocked(weight):
+            return functional.linear, 1 + biased
+        if self._streams(weight):
+            plain, count = triton.row_linear if weight.kind == "fp8_row" else triton.block_linear, 2
+        else:
+            plain, count = blocked.linear_for(rows), 3
+        return (partial(with_bias, plain) if biased else plain), count + biased
 
     def gate(self, weight: LinearWeight) -> Linear | None:
         blocks = weight.kind == "fp8_block" and not weight.biases
         return triton.gated if blocks and self._on_triton(weight) else None
 
-    def residual(self, weight: LinearWeight) -> Linear | None:
-        if not self._packed(weight):
-            return None
-        return packed_linear_bias_add if weight.biases else packed_linear_add
+    def prepare(self, weights: Iterable[LinearWeight]) -> None:
+        """Make what `tensors` gives for each of `weights`: on a CPU in as many threads as torch has."""
+        missing = [weight for weight in dict.fromkeys(weights) if weight not in self._made]
+        if self.device.type != "cpu" or len(missing) < 2:
+            made = [self._make(weight) for weight in missing]
+        else:
+            # torch transposes a matrix in one thread.
+            with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+                made = list(pool.map(self._make, missing))
+        self._made.update(zip(missing, made, strict=True))
 
     def tensors(self, weight: LinearWeight) -> tuple[Tensor, ...]:
-        """What `linear`'s function takes after x; made at the first call."""
-        known = self._made.get(weight)
-        if known is None:
-            known = self._made[weight] = self._make(weight)
-        return known
+        """What `linear`'s function takes after x, once `prepare` has made it."""
+        return self._made[weight]
 
     def stale(self) -> bool:
         """Whether a weight that was copied has been changed since."""
@@ -99,24 +105,25 @@ class WeightStore:
             fits and weight.dtype in ("bf16", "f16", "f32") and self._streams(weight) and triton.available(self.device)
         )
 
-    def _packed(self, weight: LinearWeight) -> bool:
-        return self.packs and weight.dtype == "bf16" and not self._streams(weight) and self.claim(weight)
+    def _blocked(self, weight: LinearWeight) -> bool:
+        fits = self.blocks and weight.dtype == "bf16" and blocked.block_columns(sum(weight.sizes)) is not None
+        return fits and not self._streams(weight) and self.claim(weight)
 
     def _make(self, weight: LinearWeight) -> tuple[Tensor, ...]:
         biases = (self._joined(weight.biases),) if weight.biases else ()
         if self._streams(weight):
             return self._joined(weight.weights), self._joined(weight.scales), *biases
-        if weight.kind == "plain" and not self._packed(weight):
+        blocks = self._blocked(weight)
+        if weight.kind == "plain" and not blocks:
             return self._joined(weight.weights), *biases
         parts = [self._decoded(weight, i) for i in range(len(weight.sizes))]
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if self._packed(weight):
-            whole = torch.ops.mkldnn._reorder_linear_weight(whole.contiguous())
+        whole = parts[0] if len(parts) == 1 or blocks else torch.cat(parts)
+        made = blocked.block_weight(parts) if blocks else (whole,)
         for path in (*weight.weights, *weight.scales):
             tensor = self.weights[path]
             self._copied.append((tensor, tensor._version))
             page_out(tensor)
-        return whole, *biases
+        return *made, *biases
 
     def _decoded(self, weight: LinearWeight, i: int) -> Tensor:
         stored = self.weights[weight.weights[i]].detach()
@@ -141,40 +148,10 @@ class WeightStore:
         return joined
 
 
-def with_bias(linear: Linear, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    """An FP8 product plus a bias [Out]."""
-    return linear(x, weight, scale) + bias
-
-
-def packed_linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x [.., In] times a weight in oneDNN's order -> [.., Out]; sums in f32, rounded once."""
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-    return product
-
-
-def packed_linear_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return product
-
-
-def packed_linear_add(x: Tensor, other: Tensor, weight: Tensor) -> Tensor:
-    """`packed_linear` plus `other` [.., Out], rounded once."""
-    total: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, None, "add")
-    return total
-
-
-def packed_linear_bias_add(x: Tensor, other: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    total: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, weight, bias, "add")
-    return total
-
-
-def can_pack(device: torch.device) -> bool:
-    """Whether this machine has oneDNN with products of bf16."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    with suppress(AttributeError, RuntimeError):
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return False
+def with_bias(linear: Linear, x: Tensor, *tensors: Tensor) -> Tensor:
+    """A product plus a bias [Out], the last of its tensors."""
+    *others, bias = tensors
+    return linear(x, *others) + bias
 
 
 def choose_fp8(decoded_bytes: int, device: torch.device) -> str:

@@ -1,0 +1,92 @@
+"""bf16 weights of linear layers for a CPU: [Out, In] cut into blocks of outputs, each block lying transposed.
+
+The product of one row is then a sum of the rows of each block, weighted by x: what `torch.embedding_bag` computes, with
+FBGEMM's generated code, at the speed of memory (measured by `bench/gemv.py`: half as fast again as oneDNN's own order,
+two to three times a plain product). It adds in f32, in the order of the inputs, and rounds once. Products of more rows
+take each block as the right side of a matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+# Outputs of a block: FBGEMM sums 512 at once in registers, and would read the block twice for more. Fewer than a block
+# at once are half as fast: a block is read from one end to the other. Large blocks are better for many rows.
+MOST_COLUMNS, STEP = 512, 16
+# Rows that are multiplied one by one: a block is read from memory once and from the cache for the others.
+MOST_SINGLE_ROWS = 4
+
+
+def can_block(device: torch.device) -> bool:
+    """Whether this machine has FBGEMM's kernels, which are for x86 with AVX2 at least."""
+    if device.type != "cpu" or "fbgemm" not in torch.backends.quantized.supported_engines:
+        return False
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX")
+
+
+def block_columns(outputs: int) -> int | None:
+    """The columns of a block for so many outputs; None where none divide them."""
+    fitting = [c for c in range(STEP, MOST_COLUMNS + 1, STEP) if outputs % c == 0]
+    threads = torch.get_num_threads()
+    # All threads equally busy, and then blocks as large as can be.
+    return min(fitting, key=lambda c: (-(-outputs // c // threads) * c, -c), default=None)
+
+
+def block_weight(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights [Out_i, In], one below the other, as blocks [Blocks, In, Columns], whose outputs `block_columns` divides.
+
+    With them what makes bags of their rows: every row in turn, i32, and the row at which each block begins.
+    """
+    width = parts[0].shape[1]
+    outputs = sum(part.shape[0] for part in parts)
+    columns = block_columns(outputs)
+    assert columns is not None
+    blocks = torch.empty(outputs // columns, width, columns, dtype=parts[0].dtype)
+    start = 0
+    for part in parts:
+        # Blocks may end within a part: each takes the outputs that are its own.
+        stop = start + part.shape[0]
+        for block in range(start // columns, -(-stop // columns)):
+            offset = block * columns
+            low, high = max(start, offset), min(stop, offset + columns)
+            blocks[block, :, low - offset : high - offset] = part[low - start : high - start].t()
+        start = stop
+    return blocks, *bags(blocks.shape[0] * width, width)
+
+
+@lru_cache(maxsize=64)
+def bags(rows: int, width: int) -> tuple[Tensor, Tensor]:
+    """Numbers 0 to `rows`, i32, and those of them at which blocks of `width` begin."""
+    return torch.arange(rows, dtype=torch.int32), torch.arange(0, rows, width, dtype=torch.int32)
+
+
+def linear_for(rows: int) -> Callable[..., Tensor]:
+    """The function that multiplies so many rows by blocks: `f(x, *block_weight(...))`."""
+    if rows == 1:
+        return row_linear
+    return few_rows_linear if rows <= MOST_SINGLE_ROWS else rows_linear
+
+
+def row_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    """x [.., In] of one row times blocks -> [.., Out]; sums in f32, rounded once."""
+    flat = x.view(-1)
+    scales = torch.cat([flat] * starts.shape[0])
+    sums: Tensor = torch.embedding_bag(blocks.flatten(0, 1), rows, starts, False, 0, False, scales)[0]
+    return sums.view(*x.shape[:-1], -1)
+
+
+def few_rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    """`row_linear` of each row of x [.., In]."""
+    flat = x.reshape(-1, x.shape[-1])
+    return torch.cat([row_linear(row, blocks, rows, starts) for row in flat.unbind()]).view(*x.shape[:-1], -1)
+
+
+def rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    """x [.., In] times blocks -> [.., Out]."""
+    flat = x.reshape(-1, x.shape[-1])
+    # Not one product over all blocks, for which torch copies x once for each.
+    return torch.cat([torch.mm(flat, block) for block in blocks.unbind()], dim=1).view(*x.shape[:-1], -1)

@@ -22,6 +22,9 @@ LSP_ONLY = ("linnet/language/server/",)
 CONVERT_ONLY = ("linnet/convert/",)
 # And with the eval extra.
 EVAL_ONLY = ("linnet/registry/datasets.py",)
+# And with the s3 and sign extras.
+S3_ONLY = ("linnet/registry/store/objects.py",)
+SIGN_ONLY = ("linnet/registry/sign.py", "linnet/registry/signing.py")
 
 
 def imported(path: Path) -> set[str]:
@@ -56,6 +59,8 @@ def test_every_import_is_declared(root: Path) -> None:
         allowed |= lsp if relative.startswith(LSP_ONLY) else set()
         allowed |= convert if relative.startswith(CONVERT_ONLY) else set()
         allowed |= evaluation if relative.startswith(EVAL_ONLY) else set()
+        allowed |= declared(extras["s3"]) if relative.startswith(S3_ONLY) else set()
+        allowed |= declared(extras["sign"]) if relative.startswith(SIGN_ONLY) else set()
         for name in sorted(imported(path) - set(sys.stdlib_module_names) - {"linnet"}):
             owners = {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [name])}
             if not owners & allowed:
@@ -71,7 +76,9 @@ def test_every_dependency_is_imported(root: Path) -> None:
         for name in imported(path):
             used |= {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [])}
     extras = project["optional-dependencies"]
-    lines = project["dependencies"] + extras["convert"] + extras["eval"] + extras["torch"] + extras["lsp"]
+    lines = project["dependencies"]
+    for extra in ("convert", "eval", "torch", "lsp", "s3", "sign"):
+        lines = lines + extras[extra]
     assert declared(lines) - used == set()
 
 

@@ -49,6 +49,8 @@ BRANCH = "main"
 COMMIT_ATTEMPTS = 120
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 4.0
+# A server that asks for a longer pause is told to the user instead of waited for.
+LONGEST_RETRY_AFTER = 10.0
 # Failures of the server, in contrast, are not waited out for ever: 1, 2, 4 seconds.
 SERVER_FAILURES = 4
 SERVER_PAUSE = 1.0
@@ -157,15 +159,15 @@ class HubStore:
             try:
                 return attempt()
             except _OvertakenError:
-                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 1.5**number)
+                pause = min(LONGEST_PAUSE, FIRST_PAUSE * 1.5**number) * random.uniform(0.3, 1.0)
             except PassingError as error:
                 failures += 1
                 if failures == SERVER_FAILURES:
                     raise StoreError(error.problems) from None
                 pause = error.pause if error.pause is not None else SERVER_PAUSE * 2 ** (failures - 1)
-                if pause > 2 * LONGEST_PAUSE:
+                if pause > LONGEST_RETRY_AFTER:
                     raise StoreError(error.problems) from None
-            time.sleep(pause * random.uniform(0.3, 1.0) if pause < LONGEST_PAUSE else pause)
+            time.sleep(pause)
         message = f"Other commits came first to {self.url} each of {COMMIT_ATTEMPTS} times."
         raise store_error(StoreError, "overtaken", path, message, "Do the same again when fewer write to it.")
 

@@ -104,6 +104,14 @@ def test_what_passes_is_waited_out(
     assert commits(server) == 1
 
 
+def test_retry_after_is_kept_to(store: HubStore, server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(hub.time, "sleep", slept.append)
+    server.faults["api/commit"] = Fault("429", 2)
+    assert store.create(VERSION, MINE)
+    assert slept == [1.0, 1.0]
+
+
 def test_overtaken_commits_are_made_again(store: HubStore, server: HubServer) -> None:
     server.faults["api/commit"] = Fault("412", 5)
     assert store.create(VERSION, MINE)

@@ -5,13 +5,16 @@
 Packages are generated: 50 sources (gpt2 of nests/ with another line of documentation in each, which makes other
 programs of them), each in a fiftieth of the packages, whose cards differ in name and generics. `cold` is a full index
 with an empty cache, `warm` with nothing changed, `one changed` after an edit of one README. Each runs in a process of
-its own, as a user's does, and writes the whole index. With --limit the exit code is 1 where a figure for 10,000 is past
-its limit. Nothing here reaches the network.
+its own, as a user's does, and writes the whole index. A registry with as many packages then stands behind a web server
+of this machine: `resolve` is what a client that was never there receives until it knows the version that a name means,
+heads and bodies, and `signed` the same with a trust root. With --limit the exit code is 1 where a figure for 10,000 is
+past its limit. Nothing here reaches the network.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import os
 import resource
@@ -19,15 +22,32 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import uuid
 from dataclasses import dataclass
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from linnet.registry.check import check_package
+from linnet.registry.client import Client
+from linnet.registry.generations import rebuild_index
+from linnet.registry.layout import version_path
+from linnet.registry.locate import Located
+from linnet.registry.publish import make_publication, publish_version
+from linnet.registry.registry import Registry
+from linnet.registry.sign import start_signing
+from linnet.registry.store.open import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "nests" / "gpt2"
+# Its weights are beside its card, so that no Hub is asked for their digests.
+PUBLISHED = ROOT / "nests" / "qwen3-tiny-fp8"
 SOURCES = 50
-# Seconds for 10,000 packages on two cores.
+# Seconds for 10,000 packages on two cores, and bytes.
 LIMITS = {"cold": 180.0, "one changed": 6.0}
+RESOLVE_BYTES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +110,62 @@ def index_figures(count: int, processes: int) -> Figures:
     return Figures(seconds, processor, size, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 
 
+class _CountingHandler(SimpleHTTPRequestHandler):
+    """Files of a folder; the server's `received` counts what its clients get."""
+
+    server: _CountingServer
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        data = path.read_bytes() if path.is_file() else None
+        self.send_response(404 if data is None else 200)
+        self.send_header("Content-Length", str(len(data or b"")))
+        self.server.received += sum(map(len, self._headers_buffer)) + 2 + len(data or b"")
+        self.end_headers()
+        self.wfile.write(data or b"")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+
+class _CountingServer(ThreadingHTTPServer):
+    received = 0
+
+
+def resolve_bytes(count: int) -> tuple[int, int]:
+    """What a client receives to resolve one name of `count`, unsigned and signed."""
+    with tempfile.TemporaryDirectory(prefix="linnet-bench-") as scratch:
+        folder = Path(scratch) / "registry"
+        registry = Registry(open_store(folder))
+        package = Located(PUBLISHED)
+        publish_version(registry, make_publication(package, "1.0.0", check_package(package, hub=False)))
+        template = registry.version(PUBLISHED.name, "1.0.0").document
+        for number in range(1, count):
+            name = f"{PUBLISHED.name}-{number:05}"
+            card = {**template.card, "model": {**template.card["model"], "name": name}}
+            record = dataclasses.replace(template, name=name, card=card, publish_id=uuid.uuid4().hex)
+            registry.store.create(version_path(name, "1.0.0"), record.to_bytes())
+        rebuild_index(registry)
+        start_signing(registry, Path(scratch) / "keys")
+        server = _CountingServer(("127.0.0.1", 0), partial(_CountingHandler, directory=str(folder)))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        found = []
+        for root in (None, f"{scratch}/keys/root.json"):
+            client = Path(scratch) / f"client{len(found)}"
+            os.environ.update(LINNET_CACHE=f"{client}/cache", LINNET_DATA=f"{client}/data")
+            if root is not None:
+                os.environ["LINNET_TRUST_ROOT"] = root
+            before = server.received
+            resolved = Client(f"http://127.0.0.1:{server.server_port}").resolve(f"{PUBLISHED.name}-{count // 2:05}")
+            if resolved is None:
+                raise SystemExit("The registry has no such package.")
+            found.append(server.received - before)
+        del os.environ["LINNET_TRUST_ROOT"]
+        server.shutdown()
+        server.server_close()
+    return found[0], found[1]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--packages", default="100,1000,10000", help="how many, separated by commas")
@@ -97,15 +173,22 @@ def main() -> int:
     parser.add_argument("--limit", action="store_true", help="exit 1 where 10,000 packages are past a limit")
     given = parser.parse_args()
     names = ("cold", "warm", "one changed")
-    print(f"{'packages':>8}" + "".join(f"{name:>12} {'processor':>9}" for name in names) + "     index      peak")
+    print(
+        f"{'packages':>8}"
+        + "".join(f"{name:>12} {'processor':>9}" for name in names)
+        + "     index      peak  resolve   signed"
+    )
     fine = True
     for count in map(int, given.packages.split(",")):
         found = index_figures(count, given.processes)
         times = "".join(f"{found.seconds[name]:11.1f}s {found.processor[name]:8.1f}s" for name in names)
+        plain, signed = resolve_bytes(count)
         sizes = f"{found.index_bytes / 2**20:7.1f} MB {found.peak / 2**20:6.0f} MB"
+        sizes += f" {plain / 1024:5.1f} kB {signed / 1024:5.1f} kB"
         print(f"{count:8,}{times} {sizes}", flush=True)
         if given.limit and count == 10_000:
             fine = all(found.seconds[name] <= limit for name, limit in LIMITS.items())
+            fine = fine and max(plain, signed) < RESOLVE_BYTES
     return 0 if fine else 1
 
 

@@ -33,7 +33,7 @@ from linnet.registry.registry import NO_GENERATION, Generation, Registry
 from linnet.registry.store.base import AbsentError, StoreError
 
 KEPT_GENERATIONS = 5
-# Removing is a request, or on the Hub a commit: several at once, and not at each publish.
+# Removing is a request each, or on the Hub a commit: only who writes every so manieth generation removes, and several.
 MOST_GENERATIONS = 2 * KEPT_GENERATIONS
 TRIES = 200
 PAUSE_SECONDS = (0.01, 0.2)
@@ -162,7 +162,7 @@ def _advance(
             _point_at(registry, made)
             numbers = registry.generations()
             if max(numbers, default=0) <= made.number:
-                _remove_old(registry, numbers, MOST_GENERATIONS)
+                _remove_old(registry, made.number, numbers)
                 return made, True, reader.warnings
         _pause(attempt)
     raise _busy(registry, generation_path(previous.number + 1))
@@ -241,8 +241,8 @@ def _point_at(registry: Registry, generation: Generation) -> None:
         registry.store.replace(LATEST, wanted.to_bytes())
 
 
-def _remove_old(registry: Registry, numbers: Sequence[int], most: int) -> None:
-    if len(numbers) > most:
+def _remove_old(registry: Registry, made: int, numbers: Sequence[int]) -> None:
+    if made % KEPT_GENERATIONS == 0 and len(numbers) >= MOST_GENERATIONS:
         for number in numbers[:-KEPT_GENERATIONS]:
             registry.store.remove(generation_path(number))
 

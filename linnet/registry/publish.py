@@ -26,7 +26,7 @@ from linnet.registry.locate import Located
 from linnet.registry.package import name_fault, package_files
 from linnet.registry.package import package_path as path_in_package
 from linnet.registry.pins import pin_weights
-from linnet.registry.record_reader import SCHEMA, RecordError, canonical, known_name, open_document
+from linnet.registry.record_reader import SCHEMA, RecordError, canonical, close_document, known_name, open_document
 from linnet.registry.records import SMALL_BYTES, VERSION_BYTES, ObjectRef, VersionRecord
 from linnet.registry.registry import Held, Registry
 from linnet.registry.report import CheckReport
@@ -124,7 +124,6 @@ def publish_version(
     """
     record = publication.record
     before = check_publishable(registry, record)
-    _claim_name(registry, record.name)
     say("objects")
     _write_objects(registry, publication)
     say("version")
@@ -149,10 +148,7 @@ def check_publishable(registry: Registry, record: VersionRecord) -> Held[Version
         raise PublishError([Problem("publish.size", record.name, message, "Publish fewer files.")])
     if (fault := name_fault(record.name)) is not None:
         raise PublishError([_name_problem(record.name, fault, "Rename the package.")])
-    holder = _name_holder(registry, record.name)
-    if holder not in (None, record.name):
-        fault = f"is spelled too much like {shown(str(holder))}, which {registry.url} has"
-        raise PublishError([_name_problem(record.name, fault, "Choose another name.")])
+    holder = _refuse_other_holder(registry, record.name)
     before = _published(registry, record)
     if before is None and holder is not None:
         package = package_now(registry, record.name)
@@ -234,29 +230,33 @@ def _difference(old: VersionRecord, new: VersionRecord) -> str:
     return "other weights"
 
 
-def _claim_name(registry: Registry, name: str) -> None:
-    """Take the name, and with it all that are spelled much like it, for good. Raises PublishError."""
-    if _name_holder(registry, name) == name:
-        return
-    registry.store.create(name_path(name), name_document(name))
-    holder = _name_holder(registry, name)
-    if holder != name:
-        fault = f"is spelled too much like {shown(str(holder))}, which {registry.url} has"
-        raise PublishError([_name_problem(name, fault, "Choose another name.")])
-
-
-def _name_holder(registry: Registry, name: str) -> str | None:
+def _refuse_other_holder(registry: Registry, name: str) -> str | None:
+    """The package that has the name: None, or this one. Raises PublishError where it is one that is spelled alike."""
     path = name_path(name)
     try:
         table = open_document(registry.read(path, SMALL_BYTES), path)
     except AbsentError:
         return None
-    return table.take("name", known_name, "") or None
+    holder = table.take("name", known_name, "")
+    close_document(table)
+    if holder != name:
+        fault = f"is spelled too much like {shown(holder)}, which {registry.url} has"
+        raise PublishError([_name_problem(name, fault, "Choose another name.")])
+    return holder
 
 
 def _write_objects(registry: Registry, publication: Publication) -> None:
+    """Write the objects, and with the first of them take the name, and all that are spelled much like it, for good.
+
+    On the Hub that is one commit. Raises PublishError where the name is another's.
+    """
+    name = publication.record.name
+    files: dict[str, bytes] = {name_path(name): name_document(name)}
     for batch in _batches(publication.record.objects()):
-        registry.store.create_all({object_path(digest): _bytes_of(publication, digest) for digest in batch})
+        files |= {object_path(digest): _bytes_of(publication, digest) for digest in batch}
+        registry.store.create_all(files)
+        files = {}
+    _refuse_other_holder(registry, name)
 
 
 def _batches(objects: Mapping[str, int]) -> Iterator[list[str]]:

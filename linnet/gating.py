@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from linnet.gating_measure import Measurement, Measuring, Pair, UndoneError, measure_pair
+from linnet.gating_measure import Measurement, Measuring, Pair, measure_pair
 from linnet.registry.bench import BenchReport
 from linnet.registry.cache import Cache
 from linnet.registry.changes import changed_packages
@@ -87,12 +87,14 @@ class Compared:
         if self.old is not None and None in (self.old.parameters, self.new.parameters):
             reason = f"{self.old.version} lists none" if self.old.parameters is None else "it does not check so far"
             left_out = {"manifest": reason, **left_out}
+        if self.old is not None and not self.unchanged:
+            found += unused(self.allow, found, left_out)
         return GateReport(
             name=self.new.name,
             folder=str(self.package.folder),
             version=self.new.version,
             published=self.record.version if self.record else None,
-            findings=tuple(ordered([*found, *unused(self.allow, found, left_out)])),
+            findings=tuple(ordered(found)),
             judged=tuple(judged),
             skipped=left_out,
             undone=tuple(undone),
@@ -181,14 +183,15 @@ def working_folder(name: str | os.PathLike[str], nests: Path = NESTS) -> Path:
 
 def _gate(folder: Path, registry: Registry, plan: Plan | None) -> GateReport:
     """One package. What could not be done is in its report."""
+    name = folder.resolve().name
     try:
         compared = _compare(Located(folder), registry, None)
     except CardError as error:
         findings = tuple(problem_findings(error.problems, Places(folder, None, None)))
-        return GateReport(folder.name, str(folder), None, None, findings, skipped=_all_but_package("there is no card"))
+        return GateReport(name, str(folder), None, None, findings, skipped=_all_but_package("there is no card"))
     except RegistryError as error:
         skipped = _all_but_package("it could not be done")
-        return GateReport(folder.name, str(folder), None, None, undone=error.problems, skipped=skipped)
+        return GateReport(name, str(folder), None, None, undone=error.problems, skipped=skipped)
     if compared.record is None or compared.unchanged:
         return compared.report()
     reason = _unmeasurable(compared, plan)
@@ -196,10 +199,10 @@ def _gate(folder: Path, registry: Registry, plan: Plan | None) -> GateReport:
         return compared.report(skipped=dict.fromkeys(MEASURED, reason or ""))
     try:
         done = _measure(compared, registry, plan)
-    except (UndoneError, RegistryError) as error:
+    except RegistryError as error:
         return compared.report(undone=error.problems, skipped=dict.fromkeys(MEASURED, "it could not be done"))
     found = [*compared.findings, *judge(done.findings, compared.allow)]
-    return compared.report(found, done.judged, done.skipped)
+    return compared.report(found, done.judged, done.skipped, done.undone)
 
 
 def _all_but_package(reason: str) -> dict[str, str]:
@@ -248,6 +251,8 @@ def _compare(package: Located, registry: Registry, check: CheckReport | None) ->
     versions, held = last_published(registry, new.name, new.version)
     if held is None:
         message = f"{registry.url} has no version of {new.name}: everything is new."
+        if versions:
+            message = f"All versions of {new.name} in {registry.url} are yanked: everything is new."
         finding = GateFinding("new-package", NOTICE, "", message, "Publish it with nest publish.")
         return Compared(package, new, None, "", None, (finding, *problem_findings(report.errors(), places)))
     record = held.document

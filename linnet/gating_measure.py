@@ -70,27 +70,40 @@ class Pair:
 
 @dataclass(slots=True)
 class Measurement:
-    """What was judged, what was found, and which parts were left out for which reason."""
+    """What was judged, what was found, which parts were left out for which reason, and what kept others from being
+    done."""
 
     judged: list[Judged] = field(default_factory=list)
     findings: list[GateFinding] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    undone: list[Problem] = field(default_factory=list)
+
+    def could_not(self, parts: Iterable[str], problems: Iterable[Problem]) -> None:
+        """Parts that could not be done."""
+        self.undone += problems
+        self.skipped |= dict.fromkeys(parts, "it could not be done")
 
 
 def measure_pair(pair: Pair, how: Measuring) -> Measurement:
-    """Measure both versions here and judge the working one. Raises UndoneError for what is no fault of either."""
+    """Measure both versions here and judge the working one."""
     done = Measurement()
     try:
         nest.require_torch()
     except nest.TorchMissingError as error:
         problem = Problem("gate.torch", pair.card.model.name, f"{error}.", "Or measure nothing: --no-bench.")
-        raise UndoneError([problem]) from None
-    _perplexity(pair, how, done)
-    if not any(finding.kind in ("run-failed", "perplexity-not-finite") for finding in done.findings):
+        done.could_not(("perplexity", "speed", "memory"), [problem])
+        return done
+    try:
+        _perplexity(pair, how, done)
+    except UndoneError as error:
+        done.could_not(("perplexity",), error.problems)
+    if any(finding.kind in ("run-failed", "perplexity-not-finite") for finding in done.findings):
+        done.skipped |= dict.fromkeys(("speed", "memory"), "the model does not run")
+        return done
+    try:
         _speed(pair, how, done)
-    else:
-        reason = "the model does not run"
-        done.skipped |= {"speed": reason, "memory": reason}
+    except (UndoneError, RegistryError) as error:
+        done.could_not(("speed", "memory"), error.problems)
     return done
 
 

@@ -69,6 +69,10 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+# What is no change but a fault: no card accepts it.
+FAULTS = frozenset({"check-failed", "run-failed", "perplexity-not-finite"})
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A line, from 1, of a file of the package; None stands for the file as a whole."""
@@ -138,8 +142,7 @@ def settle(findings: Sequence[GateFinding], changes: Sequence[Change], allow: Se
     groups: dict[tuple[str | None, ...], list[Change]] = {}
     for item in changes:
         ids = (f"{item.kind}:{item.path}", f"{item.kind}:{pattern(item.path)}")
-        accepted = next(filter(None, (_accepting(id, allow) for id in ids)), None)
-        allowed = accepted if item.severity == REGRESSION else None
+        allowed = _accepting(ids, allow) if item.severity == REGRESSION else None
         key = (allowed, item.kind, item.severity, item.message, item.help)
         groups.setdefault((*key, *map(pattern, (item.path, item.before, item.after))), []).append(item)
     grouped = [_as_finding(group, allowed=key[0]) for key, group in groups.items()]
@@ -148,7 +151,10 @@ def settle(findings: Sequence[GateFinding], changes: Sequence[Change], allow: Se
 
 def judge(findings: Iterable[GateFinding], allow: Sequence[str]) -> list[GateFinding]:
     """The findings, regressions that `allow` accepts as notices."""
-    return [_allow(item, _accepting(item.id, allow) if item.severity == REGRESSION else None) for item in findings]
+    return [
+        _allow(item, _accepting([item.id], allow)) if item.severity == REGRESSION and item.kind not in FAULTS else item
+        for item in findings
+    ]
 
 
 def unused(allow: Sequence[str], findings: Sequence[GateFinding], skipped: Iterable[str]) -> list[GateFinding]:
@@ -169,8 +175,10 @@ def ordered(findings: Iterable[GateFinding]) -> list[GateFinding]:
     return sorted(findings, key=_order)
 
 
-def _accepting(id: str, allow: Sequence[str]) -> str | None:
-    return next((text for text in allow if fnmatchcase(id, text)), None)
+def _accepting(ids: Iterable[str], allow: Sequence[str]) -> str | None:
+    """The first pattern that one of the ids fits."""
+    known = list(ids)
+    return next((text for text in allow if any(fnmatchcase(id, text) for id in known)), None)
 
 
 def _as_finding(group: Sequence[Change], allowed: str | None) -> GateFinding:
@@ -194,6 +202,8 @@ def _allow(finding: GateFinding, text: str | None) -> GateFinding:
 def _unused(text: str, kinds: Sequence[str], found: Sequence[GateFinding]) -> GateFinding:
     close = nearest(text, [item.id for item in found if item.severity == REGRESSION], alike=0.6)
     help = f"The nearest regression is {close}." if close else "Remove it, so that it accepts no later change unseen."
+    if kinds and FAULTS.issuperset(kinds):
+        help = "Correct what it is about: that is no change, and no card accepts it."
     if not kinds:
         word = text.partition(":")[0]
         help = f"{shown(word)} is no kind of finding; the nearest is {nearest(word, KINDS)}."

@@ -270,6 +270,14 @@ def test_what_cannot_be_timed_is_undone(work: Work, monkeypatch: pytest.MonkeyPa
     report = work.gate()
     assert report.status == "undone"
     assert str(error) in report.undone[0].message
+    assert report.skipped == dict.fromkeys(("speed", "memory"), "it could not be done")
+    # What was found before counts all the same.
+    assert [item.quantity for item in report.judged] == ["perplexity"]
+    work.edit("bindings.json", "mlp.gate_proj", "mlp.up_proj")
+    work.edit("nest.toml", "[bench]", '[gate]\nallow = ["binding-renamed:*"]\n\n[bench]')
+    report = work.gate()
+    assert (report.status, regressions(report)) == ("failed", ["perplexity-rose"])
+    assert report.undone
 
 
 def test_recorded_ratios_are_used_where_they_compare(
@@ -370,6 +378,11 @@ def test_the_last_published_is_neither_yanked_nor_newer(tmp_path: Path) -> None:
     ]
     yank(registry, "qwen3-tiny", "1.0.0", "broken")
     assert last("1.0.1") == "0.3.0"
+    for version in versions[:-1]:
+        yank(registry, "qwen3-tiny", version, "broken")
+    report = gating.gate_for_publish(Located(package), registry)
+    assert report.status == "new"
+    assert message(report, "new-package") == f"All versions of qwen3-tiny in {folder} are yanked: everything is new."
 
 
 def test_the_gate_of_a_publish(work: Work) -> None:

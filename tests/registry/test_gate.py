@@ -307,3 +307,9 @@ def test_weights_that_are_not_there(stack: Stack) -> None:
     (stack.folder / "model.safetensors").unlink()
     finding = only(stack.findings(), "check-failed")
     assert finding.message.startswith("The weights file model.safetensors is not in")
+
+
+def test_a_fault_is_never_accepted(stack: Stack) -> None:
+    stack.edit("src/lib.linnet", "return x + x", "return x + ")
+    stack.allow("*")
+    assert regressions(stack.findings()) == ["check-failed:src/lib.linnet:36:19"]

@@ -191,6 +191,7 @@ def test_status() -> None:
             "The nearest regression is binding-renamed:layers.{i}.up.weight.",
         ),
         ("bindings-renamed", [], '"bindings-renamed" is no kind of finding; the nearest is binding-renamed.'),
+        ("run-failed", [], "Correct what it is about: that is no change, and no card accepts it."),
         # What was not looked at can have accepted nothing.
         ("decode-slower", ["speed"], None),
         ("decode-slower", [], "Remove it, so that it accepts no later change unseen."),

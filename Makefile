@@ -70,6 +70,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/check.py
 	$(BIN)/python bench/language.py
+	$(BIN)/python bench/registry.py --packages 100,1000
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/accuracy.py
 

@@ -13,6 +13,7 @@ from linnet.language.check import CheckResult
 from linnet.registry.bench import BENCH_NAME, BenchReport, read_bench
 from linnet.registry.index import index_text
 from linnet.registry.locate import BUNDLED
+from linnet.registry.model_card import split_head
 from linnet.registry.package import CARD_NAME, README_NAME, name_fault, read_file
 from linnet.registry.parameters import human_count
 from linnet.registry.semver import is_release
@@ -235,7 +236,8 @@ def collect_model(*versions: PackageSource) -> ModelPage:
         generics=tuple((str(key), str(value)) for key, value in record["generics"].items()),
         repo=str(weights.get("repo", "")),
         revision=str(weights.get("revision", "")),
-        readme=next((file.text for file in files if file.path == README_NAME and file.text is not None), ""),
+        # Packages of the Hub have a head, which only the Hub reads.
+        readme=split_head(next((file.text or "" for file in files if file.path == README_NAME), ""))[1],
         files=files,
         weights=_weight_files(weights, record["weights"]["sizes"]),
         all_parameters=parameters,

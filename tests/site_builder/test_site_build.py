@@ -33,6 +33,12 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_the_head_that_a_readme_has_for_the_hub_is_not_shown(make_package: Make, build: Build) -> None:
+    page = page_of(build(make_package(files={"README.md": "---\nlicense: mit\n---\n\n# Tiny wren\n\nSings.\n"})))
+    assert "<p>Sings.</p>" in page
+    assert "license: mit" not in page
+
+
 def test_as_many_files_are_listed_as_are_counted(make_package: Make, build: Build) -> None:
     page = page_of(build(make_package()), "files")
     listed = page.partition("<tbody>")[2].partition("</tbody>")[0]

@@ -217,8 +217,9 @@ class VersionEntry:
         return self.schema == SCHEMA
 
     def to_dict(self) -> dict[str, Any]:
-        left_out = {"reason": "", "schema": SCHEMA}
-        return {key: value for key, value in dataclasses.asdict(self).items() if left_out.get(key) != value}
+        found = {"version": self.version, "sha256": self.sha256, "published": self.published, "yanked": self.yanked}
+        extra = {"reason": self.reason, "schema": self.schema if self.schema != SCHEMA else ""}
+        return found | {key: value for key, value in extra.items() if value != ""}
 
 
 @dataclass(frozen=True, slots=True)

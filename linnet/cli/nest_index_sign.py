@@ -59,14 +59,15 @@ def command(
         raise click.UsageError("--init, --refresh and --renew-root are three things: name one.")
     opened = open_registry(registry)
     sign.require_tuf()
-    if init:
-        sign.start_signing(opened, keys)
+    say = telling(quiet=quiet)
     if renew:
         sign.renew_root(opened, keys)
-    if only_refresh:
+    if init:
+        done = sign.start_signing(opened, keys, days=days, say=say)
+    elif only_refresh:
         done = sign.refresh(opened, keys, days=days)
     else:
-        done = sign.sign(opened, keys, days=days, say=telling(quiet=quiet))
+        done = sign.sign(opened, keys, days=days, say=say)
     if as_json:
         told = {"registry": done.registry, "timestamp": done.timestamp, "snapshot": done.snapshot}
         click.echo(json.dumps({**told, "expires": done.expires.isoformat(), "changed": list(done.changed)}, indent=1))

@@ -79,15 +79,19 @@ def make_keys(folder: Path, names: Iterable[str] = KEYS) -> None:
             file.write(data)
 
 
-def start_signing(registry: Registry, keys: Path, now: datetime | None = None) -> Signed:
-    """Make keys in the folder `keys`, write the first root to the registry and to `keys/root.json`, and sign what is
-    published. Raises SignatureError where the registry is signed already, StoreError."""
+def start_signing(
+    registry: Registry, keys: Path, now: datetime | None = None, *, days: int = REFRESH_DAYS, say: Say = lambda _: None
+) -> Signed:
+    """Make keys in the folder `keys`, write the first root to the registry and to `keys/root.json`, and `sign`.
+
+    Raises SignatureError where the registry is signed already, and as `sign` does.
+    """
     if any(_listed(registry)):
         message = f"{registry.url} is signed already."
         raise _refused(registry.url, message, "Sign what is new without --init.")
     make_keys(keys)
-    _write_root(registry, keys, 1, now or _now(), [_key(keys, "root")])
-    return sign(registry, keys, now)
+    _write_root(registry, keys, 1, now or _now(), _key(keys, "root"))
+    return sign(registry, keys, now, days=days, say=say)
 
 
 def renew_root(registry: Registry, keys: Path, now: datetime | None = None) -> int:
@@ -102,7 +106,7 @@ def renew_root(registry: Registry, keys: Path, now: datetime | None = None) -> i
         message = f"{keys / 'root.pem'} is not the key of the root of {registry.url}."
         raise _refused(str(keys), message, "Name the folder of that key with --keys.")
     version = 1 + max(_listed(registry).get("root", 0), old.signed.version)
-    _write_root(registry, keys, version, now or _now(), [root])
+    _write_root(registry, keys, version, now or _now(), root)
     return version
 
 
@@ -293,7 +297,7 @@ def _bin_names(targets: Targets) -> list[str]:
     return list(roles.get_roles()) if roles is not None else []
 
 
-def _write_root(registry: Registry, keys: Path, version: int, now: datetime, signers: list[CryptoSigner]) -> None:
+def _write_root(registry: Registry, keys: Path, version: int, now: datetime, signer: CryptoSigner) -> None:
     from tuf.api.metadata import Metadata, Root
     from tuf.api.serialization.json import JSONSerializer
 
@@ -301,8 +305,7 @@ def _write_root(registry: Registry, keys: Path, version: int, now: datetime, sig
     for role, name in {"root": "root", "targets": "targets", "snapshot": "refresh", "timestamp": "refresh"}.items():
         root.add_key(_key(keys, name).public_key, role)
     made = Metadata(root)
-    for signer in signers:
-        made.sign(signer, append=True)
+    made.sign(signer)
     data = made.to_bytes(JSONSerializer())
     path = f"{TRUST}{version}.root.json"
     if not registry.store.create(path, data):

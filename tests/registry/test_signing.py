@@ -24,9 +24,10 @@ from linnet.registry.events import yank
 from linnet.registry.layout import LATEST, object_path, package_path, version_path
 from linnet.registry.locate import find_package
 from linnet.registry.records import VERSION_BYTES
+from linnet.registry.registry import Registry
 from linnet.registry.sign import make_keys, refresh, renew_root, require_tuf, sign, start_signing
 from linnet.registry.signing import SignatureError, SignedStore, distrust, trust, trust_root, trust_words
-from linnet.registry.store.base import AbsentError, ReadOnlyError, StoreError
+from linnet.registry.store.base import AbsentError, ReadOnlyError, Store, StoreError
 from linnet.registry.store.open import open_store
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -379,6 +380,44 @@ def test_two_that_sign_at_once_do_not_mix(registry: Path, keys: Path, monkeypatc
     assert version() == "1.0.0"
 
 
+class Killed(Exception):  # noqa: N818 (it stands for a signal)
+    pass
+
+
+class KilledStore:
+    """A store whose writer is killed before its write of number `at`."""
+
+    def __init__(self, store: Store, at: int) -> None:
+        self.store, self.left = store, at
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self.store, name)
+        if name in ("create", "create_all", "replace", "remove"):
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+        return found
+
+
+def test_killed_at_any_write_then_signed_again(registry: Path, keys: Path, make_package: MakePackage) -> None:
+    for at in range(20):
+        name = f"1.{at + 1}.0"
+        before = version()
+        publish(registry, make_package(readme=f"# Tiny {name}\n"), name)
+        killed: Store = KilledStore(open_store(registry), at)  # type: ignore[assignment]
+        try:
+            sign(Registry(killed), keys)
+        except Killed:
+            assert version() == before
+            sign(opened(registry), keys)
+            assert version() == name
+        else:
+            assert version() == name
+            break
+    # Copies, bins, snapshot, timestamp.
+    assert at == 4
+
+
 def test_versions_without_room_in_the_small_file_are_signed(
     registry: Path, keys: Path, make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -467,6 +506,7 @@ def test_the_commands(registry: Path, keys: Path, monkeypatch: pytest.MonkeyPatc
     fresh = keys.with_name("fresh")
     begun = run(sign_command, ["--keys", str(fresh), "--init", "--days", "30"], standalone_mode=False)
     lines = begun.stdout.splitlines()
+    assert f"  {package_path('tiny')}" in lines
     assert lines[-1] == f"Give {fresh / 'root.json'} to your users, and keep {fresh / 'root.pem'} offline."
     assert (fresh / "root.pem").stat().st_mode & 0o777 == 0o600
     assert "renewed" not in run(sign_command, ["--keys", str(fresh), "--renew-root"], standalone_mode=False).stdout

@@ -14,7 +14,7 @@ export LINNET_REQUIRE_CHECKPOINTS := 1
 export LINNET_REQUIRE_BROWSER := 1
 endif
 
-.PHONY: help demo test lint types tests format bench lang-fuzz registry-stress docs system clean
+.PHONY: help demo test lint types tests format bench lang-fuzz registry-stress docs site screenshots system clean
 
 help:
 	@echo "make demo    set up, then check the packages, build the site and run a model"
@@ -23,6 +23,8 @@ help:
 	@echo "make lang-fuzz   attack the language with fresh random programs for MINUTES ?= 10"
 	@echo "make registry-stress   kill publishers at every step, and let many publish at once, on every kind of registry"
 	@echo "make bench   print timings;  make system   Chromium and Java, where apt can install them"
+	@echo "make site    the packages that ship here and the guide as a website, in build/site"
+	@echo "make screenshots   pictures of its pages, in docs/images"
 	@echo "make clean   remove what the others made"
 
 # What the demo needs; the tools of development come on top of it.
@@ -73,6 +75,7 @@ bench: $(READY)
 	$(BIN)/python bench/registry.py --packages 100,1000
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/accuracy.py
+	$(BIN)/pytest -q tests/runner/test_triton_results.py tests/runner/test_triton_compiled.py
 
 lang-fuzz: $(READY)
 	$(BIN)/python tests/language/fuzzing.py --minutes $(MINUTES)
@@ -84,6 +87,12 @@ registry-stress: $(READY)
 docs: $(READY)
 	$(BIN)/linnet doc --quiet
 	$(BIN)/mkdocs build --quiet --strict
+
+site: docs
+	$(BIN)/nest site build --nests nests --guide build/guide -o build/site --strict
+
+screenshots: site system
+	$(BIN)/python .ci/screenshots.py
 
 system:
 	@bash .ci/system

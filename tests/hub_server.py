@@ -137,6 +137,8 @@ class HubServer:
 
 
 class _Listener(ThreadingHTTPServer):
+    # Dozens of processes may connect at once.
+    request_queue_size = 256
     daemon_threads = True
 
     def __init__(self, hub: HubServer, handler: type[BaseHTTPRequestHandler], port: int) -> None:

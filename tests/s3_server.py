@@ -36,8 +36,8 @@ def running() -> Iterator[str]:
     process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, env=os.environ | environment(""))
     try:
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], 60)
-        assert ready, "the server did not start in a minute"
+        ready, _, _ = select.select([process.stdout], [], [], 300)
+        assert ready, "the server did not start in five minutes"
         endpoint = process.stdout.readline().decode().strip()
         httpx2.put(f"{endpoint}/{BUCKET}").raise_for_status()
         yield endpoint

@@ -19,6 +19,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from linnet.registry.errors import HeaderError, HubError, RegistryError, shown
 from linnet.registry.headers import PREFIX_BYTES, TensorInfo, header_length, parse_header
 from linnet.registry.hub import (
+    CONNECT_SECONDS,
     RETRY_DELAYS,
     HubTarget,
     hub_endpoint,
@@ -30,7 +31,6 @@ from linnet.registry.hub import (
     truncated_error,
 )
 
-CONNECT_SECONDS = 10.0
 READ_SECONDS = 20.0
 REQUEST_SECONDS = 120.0
 THREADS = 4

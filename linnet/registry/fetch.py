@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from linnet.registry.cache import Cache, Wanted, cache_folder
+from linnet.registry.cache import Cache, Wanted, WrongBytesError, cache_folder
 from linnet.registry.card import Card
 from linnet.registry.client import Client
 from linnet.registry.endpoint import named_endpoint
@@ -108,42 +108,43 @@ class _Fetching:
 
     def anew(self, file: str, path: Path) -> Path:
         """A file that was found with other bytes than the card pins. Raises PackageError where it is the user's."""
-        for source in (self.download, self.download, self.mirrored):
-            wrong = PackageError([_wrong(self.card, file, path)])
-            if not self._set_aside(path):
-                raise wrong
-            if self.offline:
-                raise PackageError([_offline(self.card, file)])
-            try:
-                path = source(file)
-            except RegistryError as error:
-                raise (wrong if source == self.mirrored else error) from None
-            if _is_right(self.card, file, path):
-                return path
-        raise AssertionError("a mirror gives what was asked for, or raises")
+        wrong = PackageError([_wrong(self.card, file, path)])
+        if not self._set_aside(path):
+            raise wrong
+        if self.offline:
+            raise PackageError([_offline(self.card, file)])
+        return self.download(file)
 
     def download(self, file: str) -> Path:
-        """A file from the Hub at the card's commit, else from a registry that holds its digest."""
-        from huggingface_hub import hf_hub_download
+        """A file from the Hub at the card's commit, else from a registry that holds its digest.
 
-        from linnet.registry.hub import hub_endpoint, hub_errors, patiently
+        With a digest it is kept under that, resumable, and has been hashed; without one the Hub's own cache keeps it.
+        """
+        from linnet.registry.hub import hub_errors, patiently
+        from linnet.registry.hub_file import ask_hub, hub_target, stream_file
 
         repo, revision = self.card.weights.repo, self.card.weights.revision
         assert repo is not None
-        def once() -> Path:
-            with hub_errors(repo, revision, file):
-                return Path(str(hf_hub_download(repo, file, revision=revision, endpoint=hub_endpoint())))
+        target = hub_target(repo, revision, file)
+        sha256 = self.card.weights.sha256.get(file)
+        if sha256 is None:
+            from huggingface_hub import hf_hub_download
 
-        try:
-            # What is here of a file that broke off is not asked for again.
+            def once() -> Path:
+                ask_hub(target)
+                with hub_errors(repo, revision, file):
+                    return Path(str(hf_hub_download(repo, file, revision=revision, endpoint=target.endpoint)))
+
             return patiently(once)
-        except HubError as error:
-            if file not in self.card.weights.sha256:
-                raise
+        what = f"{file} of {self.card.model.name}"
+        try:
+            size = patiently(lambda: ask_hub(target))
+            return Cache().fetch(Wanted(sha256, what, size), lambda start: stream_file(target, start, size))
+        except (HubError, WrongBytesError) as error:
             try:
                 return self.mirrored(file)
             except RegistryError:
-                raise _gone_upstream(error, self.card, file) from None
+                raise (_gone_upstream(error, self.card, file) if isinstance(error, HubError) else error) from None
 
     def mirrored(self, file: str) -> Path:
         """A file from any registry that holds its digest. Raises RegistryError."""

@@ -20,6 +20,7 @@ from linnet.registry.errors import HubError, Problem, shown
 
 # Pauses, in seconds, before a request that met 429, 5xx or a broken connection is sent again.
 RETRY_DELAYS = (0.5, 1.0, 2.0)
+CONNECT_SECONDS = 10.0
 # A server that asks for a longer pause is told to the user instead of waited for.
 LONGEST_PAUSE = 5.0
 Result = TypeVar("Result")

@@ -11,7 +11,7 @@ from hub_server import Fault, HubServer
 from published import as_client, opened, overwrite, publish
 from tiny_package import CARD, COMMIT, MakePackage
 
-from linnet.registry.cache import Cache
+from linnet.registry.cache import Cache, WrongBytesError
 from linnet.registry.card import Card
 from linnet.registry.errors import HubError, PackageError, RegistryWarning
 from linnet.registry.fetch import fetch_weights
@@ -60,9 +60,16 @@ def mirror(registry: Path, data: bytes, sha256: str) -> Path:
     return registry
 
 
-def test_a_poisoned_file_of_the_hubs_cache_is_fetched_again(package: Path, served_file: Path) -> None:
+@pytest.mark.parametrize("cache", ["the Hub's", "ours"])
+def test_a_poisoned_file_of_a_cache_is_fetched_again(package: Path, served_file: Path, cache: str) -> None:
+    from huggingface_hub import hf_hub_download
+
     right = served_file.read_bytes()
     path = fetch_weights(package, card_of(package))[FILE]
+    assert path == Cache().path(digest_file_of(right))
+    if cache == "the Hub's":
+        path = Path(hf_hub_download("owner/tiny", FILE, revision=COMMIT, endpoint=os.environ["HF_ENDPOINT"]))
+        assert fetch_weights(package, card_of(package))[FILE] == path
     overwrite(path.resolve(), right[:-1] + b"!")
     with pytest.warns(RegistryWarning, match="did not have the bytes that its digest promises; it was set aside as"):
         assert fetched(package) == right
@@ -83,11 +90,11 @@ def test_a_poisoned_file_is_not_used_offline(package: Path, served_file: Path) -
 def test_a_hub_that_serves_other_bytes_is_refused(package: Path, served_file: Path, tmp_path: Path) -> None:
     right = served_file.read_bytes()
     served_file.write_bytes(right[:-1] + b"!")
-    with pytest.warns(RegistryWarning), pytest.raises(PackageError, match=f"but the card pins {digest_file_of(right)}"):
+    with pytest.raises(WrongBytesError, match=f"model.safetensors of tiny has .* instead of {digest_file_of(right)}"):
         fetched(package)
+    assert Cache().digests() == []
     registry = mirror(tmp_path / "mirror", right, digest_file_of(right))
-    with pytest.warns(RegistryWarning):
-        assert fetched(package, registry=registry) == right
+    assert fetched(package, registry=registry) == right
 
 
 def digest_file_of(data: bytes) -> str:
@@ -124,15 +131,44 @@ def test_a_hub_that_does_not_answer_is_told_as_such(package: Path, monkeypatch: 
         fetched(package)
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_was(
-    make_package: MakePackage, hub: HubServer, served_file: Path
-) -> None:
-    size = 3 << 20
-    served_file.write_bytes(os.urandom(size))
-    sha256 = digest_file(served_file)[1]
-    package = make_package(card=f'{PINNED}\n[weights.sha256]\n"{FILE}" = "{sha256}"\n', tensors=None)
+@pytest.fixture
+def large(make_package: MakePackage, served_file: Path) -> tuple[Path, bytes]:
+    """A package whose weights are large enough to be resumed, and those."""
+    data = os.urandom(3 << 20)
+    served_file.write_bytes(data)
+    return make_package(card=f'{PINNED}\n[weights.sha256]\n"{FILE}" = "{digest_file_of(data)}"\n', tensors=None), data
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(large: tuple[Path, bytes], hub: HubServer) -> None:
+    package, data = large
     hub.faults[FILE] = Fault("truncate", times=2)
-    assert fetched(package) == served_file.read_bytes()
+    assert fetched(package) == data
+    assert any(f"bytes={len(data) - 1}-" in line for line in hub.traffic.requests)
+
+
+def test_a_download_that_was_given_up_goes_on_in_the_next_process(large: tuple[Path, bytes], hub: HubServer) -> None:
+    package, data = large
+    part = Cache().root / "partial" / f"{digest_file_of(data)}.{'0' * 32}"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(data[: 2 << 20])
+    assert fetched(package) == data
+    assert any(f"bytes={2 << 20}-" in line for line in hub.traffic.requests)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("500", "server-error"), ("429-long", "rate-limited"), ("403-gated", "gated")]
+)
+def test_failures_of_the_hub_keep_their_reasons(
+    package: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+) -> None:
+    from linnet.registry.store import http
+
+    monkeypatch.setattr(http, "RETRY_DELAYS", ())
+    hub.faults[FILE] = Fault(fault)
+    with pytest.raises(HubError) as caught:
+        fetched(package)
+    assert caught.value.reasons == (reason,)
+    assert not list(Cache().root.glob("partial/*"))
 
 
 def test_a_file_of_the_users_own_is_told_and_left(package: Path, tmp_path: Path, served_file: Path) -> None:
@@ -159,8 +195,8 @@ def test_the_record_pins_what_the_card_does_not(make_package: MakePackage, serve
     assert located.card().weights.sha256 == {FILE: digest_file_of(right)}
     assert fetch_weights(located.folder, located.card(), registry=registry)[FILE].read_bytes() == right
     served_file.write_bytes(right[:-1] + b"!")
-    shutil.rmtree(tmp_path / "hub-cache")
-    with pytest.warns(RegistryWarning), pytest.raises(PackageError, match="but the card pins"):
+    shutil.rmtree(tmp_path / "client" / "cache" / "objects")
+    with pytest.raises(WrongBytesError, match="was thrown away"):
         fetch_weights(located.folder, located.card(), registry=registry)
 
 

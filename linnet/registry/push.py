@@ -21,6 +21,7 @@ from linnet.registry.package import CARD_NAME, MANIFEST_NAME, README_NAME, packa
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
 
 README_BYTES = 1 << 20
 # What a package is made of: where an earlier push left such a file and the package has it no more, it is removed.
@@ -189,23 +190,36 @@ def push_errors(repo: str) -> Iterator[None]:
         try:
             yield
         except HfHubHTTPError as error:
-            status = error.response.status_code
-            token = "authorization" in error.response.request.headers
-            login = "log in with a token that may write: hf auth login"
-            said = {
-                401: ("bad-token", "the token is not valid", f"For another one, {login}.")
-                if token
-                else ("unauthorized", "no token was sent", f"To push, {login}."),
-                403: ("forbidden", f"the account may not write to {repo}", f"Name a repository of yours, or {login}."),
-                409: ("conflict", "it is being changed", "Push again."),
-                412: ("conflict", f"{repo} was changed by someone else meanwhile", "Look at it, and push again."),
-                413: ("too-large", "a file is too large", "Keep large data in weights."),
-            }.get(status)
-            if said is None or error.response.headers.get("X-Error-Code") == "GatedRepo":
-                raise
-            kind, fault, help = said
-            message = f"{hub_endpoint()} answered {status} to the push: {fault}."
-            raise HubError([Problem(f"hub.{kind}", repo, message, help)]) from None
+            raise _status_error(repo, error) from None
+        except (ConnectionError, RuntimeError) as error:
+            # What sends large files has errors of its own, and may say the Hub's as their cause.
+            if isinstance(error.__cause__, HfHubHTTPError):
+                raise _status_error(repo, error.__cause__) from None
+            reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+            message = f"Files could not be sent to {hub_endpoint()}: {shown(reason)}."
+            raise HubError([Problem("hub.unreachable", repo, message, "Push again.")]) from None
+
+
+def _status_error(repo: str, error: HfHubHTTPError) -> HubError | HfHubHTTPError:
+    """What an answer to a push means; the error itself where it means what it does to who reads."""
+    from linnet.registry.hub import hub_endpoint
+
+    status = error.response.status_code
+    token = "authorization" in error.response.request.headers
+    login = "log in with a token that may write: hf auth login"
+    unauthorized = ("unauthorized", "no token was sent", f"To push, {login}.")
+    said = {
+        401: ("bad-token", "the token is not valid", f"For another one, {login}.") if token else unauthorized,
+        403: ("forbidden", f"the account may not write to {repo}", f"Name a repository of yours, or {login}."),
+        409: ("conflict", "it is being changed", "Push again."),
+        412: ("conflict", f"{repo} was changed by someone else meanwhile", "Look at it, and push again."),
+        413: ("too-large", "a file is too large", "Keep large data in weights."),
+    }.get(status)
+    if said is None or error.response.headers.get("X-Error-Code") == "GatedRepo":
+        return error
+    kind, fault, help = said
+    message = f"{hub_endpoint()} answered {status} to the push: {fault}."
+    return HubError([Problem(f"hub.{kind}", repo, message, help)])
 
 
 def _api() -> HfApi:

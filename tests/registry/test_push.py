@@ -216,6 +216,22 @@ def test_a_lost_answer_is_no_lost_push(make_package: MakePackage, writable: HubS
     assert len(writable.repositories.history("org/tiny")) == 2
 
 
+@pytest.mark.parametrize("error", [ConnectionError("Network error: 404.\nmore"), RuntimeError("Data processing error")])
+def test_large_files_that_cannot_be_sent(
+    make_package: MakePackage, writable: HubServer, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    plan = plan_push(make_package(), "org/tiny")
+    monkeypatch.setattr("huggingface_hub.HfApi.preupload_lfs_files", fail)
+    with pytest.raises(HubError) as caught:
+        push(plan)
+    said = str(error).partition(".")[0]
+    assert str(caught.value) == f'org/tiny: Files could not be sent to {writable.endpoint}: "{said}". Push again.'
+    assert writable.repositories.history("org/tiny") == []
+
+
 def test_a_private_repository(make_package: MakePackage, writable: HubServer) -> None:
     package = make_package()
     push(plan_push(package, "org/tiny", private=True))

@@ -167,8 +167,13 @@ class Registry:
             return None
 
     def read(self, path: str, limit: int) -> bytes:
-        """A small file, whole. Raises AbsentError."""
-        fetched = self.store.read(path, limit=limit)
+        """A small file, whole. Raises AbsentError, and RecordError for one of over `limit` bytes."""
+        try:
+            fetched = self.store.read(path, limit=limit)
+        except StoreError as error:
+            if any(problem.kind == "store.too-large" for problem in error.problems):
+                raise RecordError(error.problems) from None
+            raise
         # None answers a tag, and none was sent.
         assert fetched is not None
         return fetched.data

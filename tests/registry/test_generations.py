@@ -187,7 +187,9 @@ def test_a_damaged_index_is_made_anew_under_the_next_number(
     assert newest(registry) == right
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b'{"schema":1,"generation":99,"sha256":"' + b"0" * 64 + b'"}\n', None])
+@pytest.mark.parametrize(
+    "damage", [b"", b"x" * 60_000, b"{}", b'{"schema":1,"generation":99,"sha256":"' + b"0" * 64 + b'"}\n', None]
+)
 def test_a_damaged_hint_misleads_nobody(
     registry: Registry, publish: Publish, folder: Path, damage: bytes | None
 ) -> None:

@@ -110,7 +110,9 @@ def _show_plan(plan: Plan, *, as_json: bool) -> None:
 
     record = plan.publication.record
     held = record.objects()
-    gate = "nothing to compare with" if record.gate is None else f"{record.gate['status']}"
+    gate = record.gate["status"] if record.gate is not None else "nothing to compare with"
+    if plan.there:
+        gate = "not needed"
     checks = ", ".join(f"{section['name']} {section['status']}" for section in record.check["sections"])
     place = f"stay in {record.weights.repo} at {record.weights.revision}" if record.weights.repo else "in the registry"
     weights = [

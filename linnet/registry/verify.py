@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from linnet.language.words import counted
 from linnet.registry.cache import Cache, Wanted
 from linnet.registry.client import Client, holds, package_wanted
 from linnet.registry.errors import Problem, RegistryError, listed
@@ -90,7 +91,8 @@ def verify_cache(client: Client, *, repair: bool = False, watch: Watch = iter) -
     hashed, and hands it on.
     """
     cache = client.cache
-    found = _Findings(f"the cache {cache.root}")
+    aside = len(list(cache.quarantine.glob("*")))
+    found = _Findings(f"the cache {cache.root}" + (f" ({counted(aside, 'file')} set aside before)" if aside else ""))
     help = "Set it aside and fetch it again: nest verify --repair."
     for sha256 in watch(cache.digests()):
         path = cache.path(sha256)

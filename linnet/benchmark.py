@@ -203,9 +203,13 @@ def _subject(
     shapes |= {"device": "meta", "registry": registry}
     try:
         # Shapes only: what a card says of its entries and sizes needs no weights.
-        decoder_vocabulary(nest.load(reference, generics=generics, **shapes))
+        meta = nest.load(reference, generics=generics, **shapes)
+        decoder_vocabulary(meta)
     except GenerationError as error:
         raise BenchError(f"{name} cannot be timed: {error}") from None
+    most = meta.generics["MaxSeq"]
+    if "MaxSeq" not in generics and isinstance(most, int) and most < prompt + new:
+        raise ContextError(prompt, new, most)
     positions = generics.setdefault("MaxSeq", prompt + new)
     if isinstance(positions, int) and positions < prompt + new:
         raise ContextError(prompt, new, positions)

@@ -149,6 +149,11 @@ def prepare(
     model.tokenizer_source = lambda: tokenizer
     positions = model.generics.get("MaxSeq")
     window = window or bench.window or min(WINDOW, positions if isinstance(positions, int) else WINDOW)
+    if isinstance(positions, int) and window > positions:
+        raise EvaluationError(
+            f"a window of {window} tokens is longer than the {positions} positions of {card.model.name} (MaxSeq): "
+            "take a smaller one (--window)"
+        )
     _shrink_cache(model, window, batch)
     return Prepared(card, model, tokenizer, read, ids, window, bench.stride)
 

@@ -196,5 +196,9 @@ def test_texts_and_sizes_that_cannot_be_are_refused(package: TextPackage, text: 
         nest.evaluate(package.folder, text=text, limit_tokens=1)
     with pytest.raises(EvaluationError, match="a stride of 9 over a window of 8"):
         nest.evaluate(package.folder, text=text, window=8, stride=9, device="cpu")
+    with pytest.raises(
+        EvaluationError, match=r"a window of 999999 tokens is longer than the \d+ positions of .* \(MaxSeq\)"
+    ):
+        nest.evaluate(package.folder, text=text, window=999999, device="cpu")
     with pytest.raises(RegistryError, match="There is no folder"):
         nest.evaluate("nobody-has-this", text=text)

@@ -46,8 +46,9 @@ class WeightStore:
     _made: dict[LinearWeight, tuple[Tensor, ...]] = field(default_factory=dict)
     # The layer, or layers side by side, that each tensor (by its id) is kept in: none is copied for a second one.
     _claims: dict[int, LinearWeight] = field(default_factory=dict)
-    # Each weight that a copy was made of, with its version then: one that is changed in place makes the copy stale.
-    _copied: list[tuple[Tensor, int]] = field(default_factory=list)
+    # Each weight that a copy was made of, with its version and place then: one that is changed, or given other memory,
+    # makes the copy stale.
+    _copied: list[tuple[Tensor, int, int]] = field(default_factory=list)
 
     def claim(self, weight: LinearWeight) -> bool:
         """Whether the weights of `weight` are kept for it, in a form of its own; the first to ask has them."""
@@ -93,7 +94,7 @@ class WeightStore:
 
     def stale(self) -> bool:
         """Whether a weight that was copied has been changed since."""
-        return any(tensor._version != version for tensor, version in self._copied)
+        return any(t._version != version or t.data_ptr() != place for t, version, place in self._copied)
 
     def _streams(self, weight: LinearWeight) -> bool:
         return weight.kind != "plain" and (self.fp8 == "stream" or not self.claim(weight))
@@ -121,7 +122,7 @@ class WeightStore:
         made = blocked.block_weight(parts) if blocks else (whole,)
         for path in (*weight.weights, *weight.scales):
             tensor = self.weights[path]
-            self._copied.append((tensor, tensor._version))
+            self._copied.append((tensor, tensor._version, tensor.data_ptr()))
             page_out(tensor)
         return *made, *biases
 

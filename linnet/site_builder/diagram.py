@@ -17,6 +17,7 @@ CHARACTER, SMALL, SHAPE = 7.6, 6.4, 6.8
 BOX_HEIGHT, ONE_LINE, JOIN = 44.0, 28.0, 26.0
 HEADER, PADDING = 30.0, 16.0
 LONGEST = 34
+STRAIGHT = 17.0
 # How much of a box is drawn inside it: whether a node is unfolded, at a depth.
 Unfold = Callable[[Node, int], bool]
 # Where a node leads: the link, and what it says there.
@@ -155,10 +156,13 @@ def _edge(route: tuple[Place, ...], left: float, top: float) -> str:
     path = [f"M{_n(x)} {_n(y)}"]
     for place in route[1:]:
         to_x, to_y = left + place.x, top + place.y
-        bend = (to_y - y) / 2
         if abs(to_x - x) < 0.5:
             path.append(f"L{_n(to_x)} {_n(to_y)}")
         else:
+            # Below the shape that is written beside it.
+            y = min(y + STRAIGHT, to_y)
+            bend = (to_y - y) / 2
+            path.append(f"L{_n(x)} {_n(y)}")
             path.append(f"C{_n(x)} {_n(y + bend)} {_n(to_x)} {_n(to_y - bend)} {_n(to_x)} {_n(to_y)}")
         x, y = to_x, to_y
         if place is not end and place.width == LANE:

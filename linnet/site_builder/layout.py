@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-GAP_X, GAP_Y, LANE = 22.0, 34.0, 12.0
+GAP_X, GAP_Y, LANE = 22.0, 42.0, 12.0
 SWEEPS = 6
 
 

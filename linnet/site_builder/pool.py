@@ -39,7 +39,7 @@ def write_models(
             yield source, attempt(source, site, folder)
         return
     waiting: queue.SimpleQueue[ModelSource | None] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[ModelSource, Outcome]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[ModelSource, Outcome] | BaseException] = queue.SimpleQueue()
     for job in (*sources, *([None] * count)):
         waiting.put(job)
     workers = [_Worker(site, folder, waiting, done) for _ in range(count)]
@@ -47,7 +47,10 @@ def write_models(
         for worker in workers:
             worker.start()
         for _ in watch(sources):
-            yield done.get()
+            found = done.get()
+            if isinstance(found, BaseException):
+                raise found
+            yield found
     finally:
         for worker in workers:
             worker.stop()
@@ -61,7 +64,7 @@ class _Worker(threading.Thread):
         site: Site,
         folder: Path,
         waiting: queue.SimpleQueue[ModelSource | None],
-        done: queue.SimpleQueue[tuple[ModelSource, Outcome]],
+        done: queue.SimpleQueue[tuple[ModelSource, Outcome] | BaseException],
     ) -> None:
         super().__init__(daemon=True)
         self.site, self.folder = site, folder
@@ -70,13 +73,14 @@ class _Worker(threading.Thread):
         self.stopped = False
 
     def run(self) -> None:
-        while not self.stopped and (source := self.waiting.get()) is not None:
-            try:
-                outcome: Outcome = self._ask(source)
-            except OSError as error:
-                outcome = error
-            self.done.put((source, outcome))
-        self._end()
+        try:
+            while not self.stopped and (source := self.waiting.get()) is not None:
+                self.done.put((source, self._ask(source)))
+        except BaseException as error:
+            # Whoever waits for an answer must not wait for ever.
+            self.done.put(error)
+        finally:
+            self._end()
 
     def stop(self) -> None:
         """End the thread and its process, whatever they are at."""
@@ -126,7 +130,7 @@ def _start() -> subprocess.Popen[bytes]:
     linnet = Path(__file__).resolve().parents[2]
     paths = os.pathsep.join(filter(None, (str(linnet), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "linnet.site_builder.worker"],
+        [sys.executable, "-P", "-c", "from linnet.site_builder.worker import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=None if os.environ.get("LINNET_DEBUG") == "1" else subprocess.DEVNULL,

@@ -57,7 +57,7 @@ def write_model(source: ModelSource, site: Site, folder: Path) -> Rendered:
     done.linked = [name for name in done.mentions if name in site.names]
     write_part({**model.pages, **dict(model_files(page, site))}, folder, done)
     if not is_known(page.license):
-        reason = "is no SPDX identifier of a licence that is known here, nor a LicenseRef- of one"
+        reason = "says no licence: name one of SPDX, or LicenseRef- and a name"
         done.faults.append(LinkProblem(model_page(page.name), page.license, reason))
     return done
 
@@ -136,7 +136,3 @@ def attempt(source: ModelSource, site: Site, folder: Path) -> Rendered | tuple[P
 def _named(name: str, problem: Problem) -> Problem:
     where = problem.where if problem.where.startswith(f"{name}: ") else f"{name}: {problem.where}"
     return Problem(problem.kind, where, problem.message, problem.help)
-
-
-if __name__ == "__main__":
-    main()

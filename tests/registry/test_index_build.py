@@ -58,7 +58,7 @@ def build(roots: list[Path | str], output: Path, processes: int | None = None, c
 
 
 def entries(cache: Path) -> list[Path]:
-    return sorted(path for path in cache.rglob("*") if path.is_file())
+    return sorted(path for path in cache.rglob("[!.]*") if path.is_file())
 
 
 def test_the_bytes_do_not_depend_on_how_they_were_made(nests: Path, tmp_path: Path) -> None:

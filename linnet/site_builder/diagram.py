@@ -43,7 +43,7 @@ def draw(graph: Graph, unfold: Unfold, link_of: LinkOf, title: str) -> Markup:
     width, height = drawn.layout.width + 2 * PADDING, drawn.layout.height + 2 * PADDING
     parts = [
         f'<svg class="flow" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}" '
-        f'role="group" aria-label="{escape(title)}">'
+        f'aria-label="{escape(title)}">'
     ]
     _paint(drawn, PADDING, PADDING, link_of, parts)
     parts.append("</svg>")

@@ -164,14 +164,43 @@ def test_products_of_blocks_are_those_of_the_interpreter(
 @pytest.mark.skipif(not can_block(CPU), reason="torch has no FBGEMM here")
 @pytest.mark.parametrize("sizes", [(64,), (96, 96), (80, 80, 320), (960, 192), (8192, 1024)])
 @pytest.mark.parametrize("rows", [1, 3, 9])
-def test_blocks_give_the_product_in_f32_rounded_once(sizes: tuple[int, ...], rows: int) -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_blocks_give_the_product_in_f32_rounded_once(sizes: tuple[int, ...], rows: int, biased: bool) -> None:
     generator = torch.Generator().manual_seed(len(sizes) + rows)
     parts = [torch.randn(size, 48, generator=generator).bfloat16() for size in sizes]
+    biases = [torch.randn(size, generator=generator).bfloat16() for size in sizes] if biased else []
     x = torch.randn(rows, 48, generator=generator).bfloat16()
-    found = linear_for(rows)(x, *block_weight(parts))
-    expected = x.double() @ torch.cat(parts).double().t()
+    found = linear_for(rows, biased)(x, *block_weight(parts, biases))
+    expected = x.double() @ torch.cat(parts).double().t() + (torch.cat(biases).double() if biased else 0)
     # Half a unit in the last of bf16's eight bits, and what the order of a sum in f32 is worth.
     assert ((found - expected).abs() <= expected.abs() * 2**-8 + 1e-5).all()
+
+
+@pytest.mark.skipif(not can_block(CPU), reason="torch has no FBGEMM here")
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_layers_with_biases_are_one_product_too(bind_source: Callable[..., BoundProgram], rows: int) -> None:
+    text = """
+module m
+use std.nn.linear::{Linear}
+pub block Root {
+    sub first: Linear<32, 64, bf16>
+    sub second: Linear<32, 48, bf16>
+    pub entry both<S>(x: Tensor[S, 32; bf16]) -> (Tensor[S, 64; bf16], Tensor[S, 48; bf16]) {
+        return (first.forward(x), second.forward(x))
+    }
+}
+"""
+    bound = bind_source(text)
+    weights = random_weights(bound.manifest, 1)
+    x = torch.randn(rows, 32, generator=torch.Generator().manual_seed(rows)).bfloat16()
+    model = load_model(bound, weights, numerics="equivalent", compile=True)
+    exact = load_model(bound, weights, numerics="exact")
+    for found, expected in zip(model.run_entry("both", [x]), exact.run_entry("both", [x]), strict=True):
+        assert (found - expected).abs().max() <= 2**-7 * expected.abs().max()
+    assert "biased" in code_of(model, "both")
+    with torch.no_grad():
+        model.get_parameter("second.bias").add_(1)
+    assert (model.run_entry("both", [x])[1] - found - 1).abs().max() < 0.05
 
 
 @pytest.mark.parametrize("outputs", [64, 384, 576, 960, 3072, 49152, 151936])

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 # Outputs of a block: FBGEMM sums 512 at once in registers, and would read the block twice for more. Fewer than a block
 # at once are half as fast: a block is read from one end to the other. Large blocks are better for many rows.
@@ -36,11 +37,14 @@ def block_columns(outputs: int) -> int | None:
     return min(fitting, key=lambda c: (-(-outputs // c // threads) * c, -c), default=None)
 
 
-def block_weight(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def block_weight(parts: Sequence[Tensor], biases: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor, Tensor]:
     """Weights [Out_i, In], one below the other, as blocks [Blocks, In, Columns], whose outputs `block_columns` divides.
 
-    With them what makes bags of their rows: every row in turn, i32, and the row at which each block begins.
+    Biases [Out_i] are weights of one more input. With the blocks comes what makes bags of their rows: every row in
+    turn, i32, and the row at which each block begins.
     """
+    if biases:
+        parts = [torch.cat((part, bias[:, None]), dim=1) for part, bias in zip(parts, biases, strict=True)]
     width = parts[0].shape[1]
     outputs = sum(part.shape[0] for part in parts)
     columns = block_columns(outputs)
@@ -64,11 +68,13 @@ def bags(rows: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.arange(rows, dtype=torch.int32), torch.arange(0, rows, width, dtype=torch.int32)
 
 
-def linear_for(rows: int) -> Callable[..., Tensor]:
+def linear_for(rows: int, biased: bool = False) -> Callable[..., Tensor]:
     """The function that multiplies so many rows by blocks: `f(x, *block_weight(...))`."""
     if rows == 1:
-        return row_linear
-    return few_rows_linear if rows <= MOST_SINGLE_ROWS else rows_linear
+        return biased_row_linear if biased else row_linear
+    if rows <= MOST_SINGLE_ROWS:
+        return biased_few_rows_linear if biased else few_rows_linear
+    return biased_rows_linear if biased else rows_linear
 
 
 def row_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
@@ -90,3 +96,19 @@ def rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tens
     flat = x.reshape(-1, x.shape[-1])
     # Not one product over all blocks, for which torch copies x once for each.
     return torch.cat([torch.mm(flat, block) for block in blocks.unbind()], dim=1).view(*x.shape[:-1], -1)
+
+
+def biased_row_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    """As `row_linear`, with biases in the blocks."""
+    return row_linear(functional.pad(x, (0, 1), value=1), blocks, rows, starts)
+
+
+def biased_few_rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    return few_rows_linear(functional.pad(x, (0, 1), value=1), blocks, rows, starts)
+
+
+def biased_rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    """As `rows_linear`, with biases in the blocks, added before the sums are rounded."""
+    flat = x.reshape(-1, x.shape[-1])
+    sums = [torch.addmm(block[-1], flat, block[:-1]) for block in blocks.unbind()]
+    return torch.cat(sums, dim=1).view(*x.shape[:-1], -1)

@@ -65,13 +65,12 @@ class WeightStore:
         biased = bool(weight.biases)
         if self._streams(weight) and not self._on_triton(weight):
             return (fp8_block_linear if weight.kind == "fp8_block" else fp8_linear), 2 + biased
-        if not self._streams(weight) and not self._blocked(weight):
-            return functional.linear, 1 + biased
         if self._streams(weight):
-            plain, count = triton.row_linear if weight.kind == "fp8_row" else triton.block_linear, 2
-        else:
-            plain, count = blocked.linear_for(rows), 3
-        return (partial(with_bias, plain) if biased else plain), count + biased
+            plain = triton.row_linear if weight.kind == "fp8_row" else triton.block_linear
+            return (partial(with_bias, plain) if biased else plain), 2 + biased
+        if self._blocked(weight):
+            return blocked.linear_for(rows, biased), 3
+        return functional.linear, 1 + biased
 
     def gate(self, weight: LinearWeight) -> Linear | None:
         blocks = weight.kind == "fp8_block" and not weight.biases
@@ -111,20 +110,27 @@ class WeightStore:
         return fits and not self._streams(weight) and self.claim(weight)
 
     def _make(self, weight: LinearWeight) -> tuple[Tensor, ...]:
+        if self._blocked(weight):
+            made = blocked.block_weight(
+                [self._decoded(weight, i) for i in range(len(weight.sizes))],
+                [self.weights[path].detach() for path in weight.biases],
+            )
+            self._copies(*weight.weights, *weight.scales, *weight.biases)
+            return made
         biases = (self._joined(weight.biases),) if weight.biases else ()
         if self._streams(weight):
             return self._joined(weight.weights), self._joined(weight.scales), *biases
-        blocks = self._blocked(weight)
-        if weight.kind == "plain" and not blocks:
+        if weight.kind == "plain":
             return self._joined(weight.weights), *biases
         parts = [self._decoded(weight, i) for i in range(len(weight.sizes))]
-        whole = parts[0] if len(parts) == 1 or blocks else torch.cat(parts)
-        made = blocked.block_weight(parts) if blocks else (whole,)
-        for path in (*weight.weights, *weight.scales):
+        self._copies(*weight.weights, *weight.scales)
+        return parts[0] if len(parts) == 1 else torch.cat(parts), *biases
+
+    def _copies(self, *paths: str) -> None:
+        for path in paths:
             tensor = self.weights[path]
             self._copied.append((tensor, tensor._version, tensor.data_ptr()))
             page_out(tensor)
-        return *made, *biases
 
     def _decoded(self, weight: LinearWeight, i: int) -> Tensor:
         stored = self.weights[weight.weights[i]].detach()
@@ -149,10 +155,9 @@ class WeightStore:
         return joined
 
 
-def with_bias(linear: Linear, x: Tensor, *tensors: Tensor) -> Tensor:
-    """A product plus a bias [Out], the last of its tensors."""
-    *others, bias = tensors
-    return linear(x, *others) + bias
+def with_bias(linear: Linear, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    """An FP8 product plus a bias [Out]."""
+    return linear(x, weight, scale) + bias
 
 
 def choose_fp8(decoded_bytes: int, device: torch.device) -> str:

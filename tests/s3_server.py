@@ -11,12 +11,15 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx2
 
 BUCKET = "registry"
+Application = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
 def environment(endpoint: str) -> dict[str, str]:
@@ -47,6 +50,16 @@ def running() -> Iterator[str]:
         process.stdout.close()
 
 
+def _serially(app: Application) -> Application:
+    lock = threading.Lock()
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with lock:
+            return [b"".join(app(environ, start_response))]
+
+    return answer
+
+
 def main() -> None:
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
@@ -54,7 +67,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", parser.parse_args().port, DomainDispatcherApplication(create_backend_app))
+    app = _serially(DomainDispatcherApplication(create_backend_app))
+    # A thread for each connection: clients keep some open on which they ask nothing.
+    server = make_server("127.0.0.1", parser.parse_args().port, app, threaded=True)
     print(f"http://127.0.0.1:{server.server_port}", flush=True)
     server.serve_forever()
 

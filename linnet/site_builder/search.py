@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,16 +112,17 @@ def item_shard(key: str, items: Sequence[Item]) -> bytes:
 
 def search_shards(documents: Sequence[Document]) -> Iterator[tuple[str, bytes]]:
     """The directory, the words and the documents; a document's number is its place in `documents`."""
-    postings: dict[str, dict[int, list[int]]] = {}
+    postings: defaultdict[str, list[int]] = defaultdict(list)
     for number, document in enumerate(documents):
+        # A weight is one digit: both in one number, since there may be millions.
         for word, weight in document.words.items():
-            postings.setdefault(word, {}).setdefault(weight, []).append(number)
+            postings[word].append(10 * number + weight)
     firsts: list[str] = []
     part: dict[str, str] = {}
     size = 0
     # In the order of the script's strings, which compare by UTF-16 units.
     for word in sorted(postings, key=lambda word: word.encode("utf-16-be")):
-        packed = " ".join(f"{weight}{pack_numbers(found)}" for weight, found in sorted(postings[word].items()))
+        packed = _pack(postings[word])
         if part and size + len(packed) > SHARD_BYTES:
             yield _word_shard(len(firsts), part)
             firsts.append(next(iter(part)))
@@ -136,6 +138,15 @@ def search_shards(documents: Sequence[Document]) -> Iterator[tuple[str, bytes]]:
         yield f"{name}.js", shard(name, rows)
     directory = {"documents": len(documents), "chunk": PER_CHUNK, "words": firsts}
     yield "search/directory.js", shard("search/directory", directory)
+
+
+def _pack(postings: Sequence[int]) -> str:
+    """For each weight its digit and the documents that have the word by it."""
+    weights = sorted({posting % 10 for posting in postings})
+    return " ".join(
+        f"{weight}{pack_numbers([posting // 10 for posting in postings if posting % 10 == weight])}"
+        for weight in weights
+    )
 
 
 def _word_shard(number: int, words: Mapping[str, str]) -> tuple[str, bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 _DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -26,19 +27,21 @@ def pack_numbers(numbers: Iterable[int]) -> str:
     Each is written in digits of 64, five bits each, the sixth set where another follows. `site.js` reads it.
     """
     pieces: list[str] = []
-    runs: list[list[int]] = []
+    end = -1  # of the run before
+    first = last = -2
     for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    end = -1
-    for first, last in runs:
+        if number != last + 1:
+            if first >= 0:
+                pieces += (_pack(first - end - 1), _pack(last - first))
+                end = last
+            first = number
+        last = number
+    if first >= 0:
         pieces += (_pack(first - end - 1), _pack(last - first))
-        end = last
     return "".join(pieces)
 
 
+@cache
 def _pack(number: int) -> str:
     digits = ""
     while number > 31:

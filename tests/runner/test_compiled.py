@@ -185,13 +185,14 @@ use std.nn.linear::{Linear}
 pub block Root {
     sub first: Linear<32, 64, bf16>
     sub second: Linear<32, 48, bf16>
-    pub entry both<S>(x: Tensor[S, 32; bf16]) -> (Tensor[S, 64; bf16], Tensor[S, 48; bf16]) {
+    pub entry both<S: Dim>(x: Tensor[S, 32; bf16]) -> (Tensor[S, 64; bf16], Tensor[S, 48; bf16]) {
         return (first.forward(x), second.forward(x))
     }
 }
 """
     bound = bind_source(text)
-    weights = random_weights(bound.manifest, 1)
+    weights = dict(random_weights(bound.manifest, 1))
+    weights |= {"first.bias": torch.arange(64).bfloat16() / 8, "second.bias": torch.arange(48).bfloat16()}
     x = torch.randn(rows, 32, generator=torch.Generator().manual_seed(rows)).bfloat16()
     model = load_model(bound, weights, numerics="equivalent", compile=True)
     exact = load_model(bound, weights, numerics="exact")
@@ -200,7 +201,7 @@ pub block Root {
     assert "biased" in code_of(model, "both")
     with torch.no_grad():
         model.get_parameter("second.bias").add_(1)
-    assert (model.run_entry("both", [x])[1] - found - 1).abs().max() < 0.05
+    assert (model.run_entry("both", [x])[1] - found - 1).abs().max() <= 0.25
 
 
 @pytest.mark.parametrize("outputs", [64, 384, 576, 960, 3072, 49152, 151936])

@@ -224,7 +224,7 @@ def name(number: int) -> str:
 def readme(number: int, version: str) -> str:
     """About three kilobytes of Markdown: headings, lists, tables, code, links to a file and to another model."""
     other = name((number * 7 + 1) % (number + 1))
-    pick = [WORDS[(number * 31 + step * 7) % len(WORDS)] for step in range(60)]
+    pick = [WORDS[(number * 31 + step * step + step // 3) % len(WORDS)] for step in range(60)]
     sentence = " ".join(pick[:24])
     rows = "\n".join(f"| {pick[i]} | {number + i} | {(number * 13 + i * 7) % 1000 / 10} |" for i in range(12))
     points = "\n".join(f"- `{pick[20 + i]}`: {' '.join(pick[i : i + 9])}." for i in range(10))

@@ -213,8 +213,8 @@ def _file_diffs(older: PackageSource, newer: PackageSource) -> Iterator[FileDiff
         shown = lines[:left]
         left -= len(shown)
         if len(shown) < len(lines):
-            shown.append(f'<span class="line cut">{counted(len(lines) - len(shown), "more line")}</span>')
-        yield FileDiff(path, anchor, status, added, removed, Markup("\n".join(shown)), "" if shown else "No lines.")
+            shown.append(f'<span class="line cut">{counted(len(lines) - len(shown), "more line")}\n</span>')
+        yield FileDiff(path, anchor, status, added, removed, Markup("".join(shown)), "" if shown else "No lines.")
 
 
 def _text(source: PackageSource, path: str) -> str | None:
@@ -238,16 +238,18 @@ def _lines(before: str, after: str, language: str) -> tuple[list[str], int, int]
     for group in matcher.get_grouped_opcodes(CONTEXT):
         first = group[0]
         place = f"@@ {first[1] + 1} → {first[3] + 1} @@"
-        lines.append(f'<span class="line hunk">{place}</span>')
+        lines.append(f'<span class="line hunk">{place}\n</span>')
         for tag, i, j, k, m in group:
             if tag == "equal":
-                lines += [f'<span class="line"><span class="sign"> </span>{line}</span>' for line in shown_new[k:m]]
+                lines += [f'<span class="line"><span class="sign"> </span>{line}\n</span>' for line in shown_new[k:m]]
                 continue
             lines += [
-                f'<span class="line del"><span class="sign">-</span><del>{line}</del></span>' for line in shown_old[i:j]
+                f'<span class="line del"><span class="sign">-</span><del>{line}</del>\n</span>'
+                for line in shown_old[i:j]
             ]
             lines += [
-                f'<span class="line add"><span class="sign">+</span><ins>{line}</ins></span>' for line in shown_new[k:m]
+                f'<span class="line add"><span class="sign">+</span><ins>{line}</ins>\n</span>'
+                for line in shown_new[k:m]
             ]
             removed += j - i
             added += m - k

@@ -18,7 +18,7 @@ from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 
 from linnet.site_builder.source_view import CLASSES, code_block, language_named
-from linnet.site_builder.text import Anchors, fragment, slug
+from linnet.site_builder.text import Anchors, fragment, slug, without_overrides
 
 SCHEMES = frozenset({"http", "https", "mailto"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
@@ -70,7 +70,7 @@ def render_markdown(
     if len(text) > MARKDOWN_CHARACTERS:
         return Rendered(Markup(f'<pre tabindex="0"><code>{code_block(text, "text")}</code></pre>\n'), ())
     parser = _parser()
-    tokens = parser.parse(text)
+    tokens = parser.parse(without_overrides(text))
     if title is not None:
         tokens = _without_title(tokens, title)
     own = _name_headings(tokens, anchors, prefix, top)

@@ -76,7 +76,7 @@ def file_pages(folder: str, files: Iterable[str], suffix: str) -> dict[str, str]
     """Where the pages of a package's files lie below `folder`: `src/lib.linnet` is `FOLDER/src/lib.linnet.html`.
 
     A path that could not lie there beside the others (`index`, a file named like another's folder, a name too long with
-    its suffix, two that differ in case) becomes a digest of itself.
+    its suffix, two that differ in case), or that a `#` would end in a link, becomes a digest of itself.
     """
     pages: dict[str, str] = {}
     taken = {f"index{suffix}"}  # what lies there, with every folder on the way
@@ -85,7 +85,7 @@ def file_pages(folder: str, files: Iterable[str], suffix: str) -> dict[str, str]
         ways = [place, *(parent.as_posix() for parent in PurePosixPath(place).parents)][:-1]
         folded = [way.casefold() for way in ways]
         long = any(len(part.encode()) > _SEGMENT_BYTES for part in place.split("/"))
-        if long or folded[0] in taken or any(f"{way}/" in taken for way in folded[1:]):
+        if long or "#" in place or folded[0] in taken or any(f"{way}/" in taken for way in folded[1:]):
             place = f"{hashlib.sha256(path.encode()).hexdigest()[:32]}{suffix}"
             folded = [place]
         # A file's own name with a slash: nothing may lie below it.

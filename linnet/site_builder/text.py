@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 # Bidirectional controls reorder what a reader sees; C0, C1 and the line separators have no place in one line of text.
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+# Marks (U+200E, U+200F) only say which way a neighbour reads; these turn whatever follows around.
+_TURNING = {ord(char): f"[U+{ord(char):04X}]" for char in BIDI if char not in "\u061c\u200e\u200f"}
 _HIDDEN = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{BIDI}]+")
 _LINE_ANCHOR = re.compile(r"-L\d+$")
 
@@ -14,6 +16,11 @@ _LINE_ANCHOR = re.compile(r"-L\d+$")
 def one_line(text: str) -> str:
     """`text` on one line, without controls that hide or reorder it."""
     return _HIDDEN.sub(" ", text).strip()
+
+
+def without_overrides(text: str) -> str:
+    """`text` with the characters that turn the direction of others around written as their code points."""
+    return text.translate(_TURNING)
 
 
 def slug(text: str) -> str:

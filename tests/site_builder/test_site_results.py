@@ -82,7 +82,7 @@ def test_the_table_is_filled(benched: Callable[..., PackageSource], build: Build
     assert "A <GPU> (cuda), 16 threads, Linux 6.1" in shown
     assert "linnet 0.1.0, torch 2.11, Python 3.12; 2026-01-31" in shown
     assert "Ratio 1.000 1.000 1.000 1.000 1.000 1.000 512 tokens" in shown
-    assert shown.endswith("nest bench tiny-wren --runs 3 Charts, and every run")
+    assert shown.endswith("nest bench tiny-wren --runs 3 Charts")
     assert "earlier state" not in shown
     assert "weights mine" not in shown
 

@@ -69,7 +69,8 @@ def test_it_measures_both_and_writes_beside_the_card(run: Run, packages: Path, r
     file = packages / "text" / "bench.json"
     written = file.read_text()
     file.unlink()
-    jsonschema.validate(json.loads(written), json.loads((root / "docs" / "bench.schema.json").read_text()))
+    schema = root / "docs" / "schemas" / "bench.v1.schema.json"
+    jsonschema.validate(json.loads(written), json.loads(schema.read_text()))
     found = BenchReport.from_json(written)
     assert (found.protocol.prompt, found.protocol.new, found.protocol.runs) == (5, 3, 2)
     assert found.command == (

@@ -71,7 +71,7 @@ def document() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def schema(root: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / "docs" / "bench.schema.json").read_text())
+    found: dict[str, Any] = json.loads((root / "docs" / "schemas" / "bench.v1.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(found)
     return found
 

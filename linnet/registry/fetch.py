@@ -17,7 +17,6 @@ from pathlib import Path
 
 from linnet.registry.cache import Cache, Wanted, WrongBytesError, cache_folder
 from linnet.registry.card import Card
-from linnet.registry.client import Client
 from linnet.registry.endpoint import named_endpoint
 from linnet.registry.errors import HubError, PackageError, Problem, RegistryError, RegistryWarning
 from linnet.registry.package import CARD_NAME, digest_file
@@ -150,6 +149,8 @@ class _Fetching:
         """A file from any registry that holds its digest. Raises RegistryError."""
         name = self.card.model.name
         wanted = Wanted(self.card.weights.sha256[file], f"{file} of {name}")
+        from linnet.registry.client import Client
+
         return Client(self.registry, offline=self.offline).fetch(wanted)
 
     def _set_aside(self, path: Path) -> bool:

@@ -9,14 +9,16 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linnet.registry.card import Card, read_card
-from linnet.registry.client import Client
-from linnet.registry.configured import default_registry
 from linnet.registry.errors import HubError, PackageError, Problem, RegistryWarning, bare, listed, nearest, shown
-from linnet.registry.lock import active_lock
 from linnet.registry.package import CARD_NAME, name_fault
-from linnet.registry.resolve import Resolved, UnreachableError
+
+# Whoever names a folder is spared the client of registries.
+if TYPE_CHECKING:
+    from linnet.registry.client import Client
+    from linnet.registry.resolve import Resolved
 
 # The packages that ship with this distribution; in a checkout a link to the folder at its top.
 BUNDLED = Path(__file__).resolve().parents[1] / "nests"
@@ -127,6 +129,8 @@ def find_package(
         return _from_hub(text, offline)
     name, at, wanted = text.partition("@")
     if named and name_fault(name) is None and bool(at) == bool(wanted):
+        from linnet.registry.client import Client
+
         client = Client(registry, offline=offline)
         found = _from_registries(client, name, wanted or None, locked)
         if found is not None:
@@ -156,6 +160,9 @@ def locate(client: Client, resolved: Resolved) -> Located:
 
 def _from_registries(client: Client, name: str, wanted: str | None, locked: bool) -> Located | None:
     """The package of that name in a registry, else the one that ships here; None where there is none."""
+    from linnet.registry.lock import active_lock
+    from linnet.registry.resolve import UnreachableError
+
     unreachable: UnreachableError | None = None
     resolved = None
     try:
@@ -184,6 +191,8 @@ def _from_registries(client: Client, name: str, wanted: str | None, locked: bool
 
 
 def _places(client: Client) -> str:
+    from linnet.registry.configured import default_registry
+
     urls = [source.url for source in client.sources]
     if urls == [str(default_registry())]:
         return "your registry"

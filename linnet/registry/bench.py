@@ -1,7 +1,7 @@
 """What `nest bench` measured, as data: `bench.json`, and the rules by which a file is one.
 
-The schema in words is `docs/benchmarks.md`, for other programs `docs/schemas/bench.v1.schema.json`. It is closed: a key that
-it does not have is a problem, as in the card.
+The schema in words is `docs/benchmarks.md`, for other programs `docs/schemas/bench.v1.schema.json`. It is closed: a key
+that it does not have is a problem, as in the card.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _help(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
-    """A section for a command, and for each below it: its help, 100 characters wide."""
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=100, max_content_width=100)
+    """A section for a command, and for each below it: its help, as wide as a column of the guide."""
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=76, max_content_width=76)
     yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for word in command.list_commands(context):

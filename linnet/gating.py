@@ -234,7 +234,6 @@ def _measure(compared: Compared, registry: Registry, plan: Plan) -> Measurement:
         card=compared.package.card(),
         published=Located(published),
         version=record.version,
-        bench=recorded_bench(record),
         limits=limits(compared.new.card),
     )
     return measure_pair(pair, how)

@@ -20,9 +20,7 @@ from linnet.registry.errors import Problem, RegistryError
 from linnet.registry.gate_figures import (
     Judged,
     Windows,
-    comparable,
     judge_beside,
-    judge_recorded,
     judge_windows,
     not_finite,
 )
@@ -57,14 +55,13 @@ class Measuring:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A working package and the folder that its published `version` was put into. `bench` is what the version has on
-    record; `limits` are those of the working card."""
+    """A working package and the folder that its published `version` was put into. `limits` are those of the working
+    card."""
 
     working: Located
     card: Card
     published: Located
     version: str
-    bench: BenchReport | None
     limits: Mapping[str, float]
 
 
@@ -167,51 +164,23 @@ def _speed(pair: Pair, how: Measuring, done: Measurement) -> None:
             done.findings.append(GateFinding("run-failed", REGRESSION, "speed", message, help))
         done.skipped |= {"speed": fault, "memory": fault}
         return
-    recorded = pair.bench
-    if recorded is not None and _may_compare(recorded, pair.card, how):
-        try:
-            now = _bench(pair, how, None)
-        except RegistryError:
-            # The baseline is not to be had here; the published version is.
-            now = None
-        if now is not None and comparable(recorded, now):
-            judged, findings = judge_recorded(now, recorded, pair.limits, pair.version)
-            done.judged += judged
-            done.findings += findings
-            return
-    judged, findings = judge_beside(_bench(pair, how, pair.published), pair.limits, pair.version)
+    judged, findings = judge_beside(_bench(pair, how), pair.limits, pair.version)
     done.judged += judged
     done.findings += findings
 
 
-def _may_compare(recorded: BenchReport, card: Card, how: Measuring) -> bool:
-    """Whether a run beside the card's baseline may be `comparable` with the report, as far as can be told before."""
-    from linnet.runner.bench import describe_environment
-
-    here = describe_environment(nest.find_device(how.load.get("device")))
-    there = recorded.environment
-    protocol = recorded.protocol
-    wanted = (card.bench.prompt or PROMPT, card.bench.new or NEW, how.load["numerics"], how.load.get("dtype"))
-    return (
-        recorded.baseline is not None
-        and recorded.baseline.name == card.bench.baseline
-        and wanted == (protocol.prompt, protocol.new, protocol.numerics, protocol.dtype)
-        and all(here[key] == getattr(there, key) for key in ("torch", "device", "device_name", "machine", "threads"))
-    )
-
-
-def _bench(pair: Pair, how: Measuring, beside: Located | None) -> BenchReport:
-    """Time the working package beside `beside`, or beside its card's baseline. Raises UndoneError."""
+def _bench(pair: Pair, how: Measuring) -> BenchReport:
+    """Time the working package beside the published version. Raises UndoneError."""
     own = {key: value for key, value in how.load.items() if key != "weights"}
     _free_device(how)
     try:
         with tempfile.TemporaryDirectory(prefix="linnet-gate-") as scratch:
             report, _ = run_bench(
                 str(pair.working.folder),
-                baseline=str(beside.folder) if beside else None,
+                baseline=str(pair.published.folder),
                 with_baseline=True,
                 weights=how.weights,
-                baseline_weights=how.published_weights if beside else None,
+                baseline_weights=how.published_weights,
                 prompt=None,
                 new=None,
                 runs=how.runs,

@@ -30,7 +30,6 @@ from linnet.registry.locate import Located
 from linnet.registry.publish import make_publication, publish_version
 from linnet.registry.registry import Registry
 from linnet.registry.store.open import open_store
-from linnet.runner.bench import describe_environment
 
 NESTS = Path(__file__).resolve().parents[2] / "nests"
 LOAD: dict[str, Any] = {
@@ -280,56 +279,37 @@ def test_what_cannot_be_timed_is_undone(work: Work, monkeypatch: pytest.MonkeyPa
     assert report.undone
 
 
-def test_recorded_ratios_are_used_where_they_compare(
-    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publish_compares_ratios_to_the_baseline_on_record(work: Work, tmp_path: Path) -> None:
     """qwen3-tiny-fp8 names a baseline, and its published version has a ratio to it on record."""
     package = work.root / "nests" / "qwen3-tiny-fp8"
     shutil.copytree(NESTS / "qwen3-tiny-fp8", package)
-    known = BenchReport.from_json((package / "bench.json").read_bytes())
-    here = dataclasses.replace(known.environment, **describe_environment(nest.find_device("cpu")))
-    protocol = dataclasses.replace(known.protocol, numerics="equivalent")
-    then = dataclasses.replace(known, environment=here, protocol=protocol)
+    then = BenchReport.from_json((package / "bench.json").read_bytes())
     folder = tmp_path / "ratios"
     publish(folder, package, then)
     (package / "src/norm.linnet").write_text("// Other.\n" + (package / "src/norm.linnet").read_text())
-    asked: list[str | None] = []
-
-    def run_bench(name: str, *, baseline: str | None, **named: Any) -> tuple[BenchReport, Path]:
-        asked.append(baseline)
-        fast, slow = answers[len(asked) - 1]
-        results = dataclasses.replace(
-            then.package.results, decode_tokens_per_second=Figure((fast,)), time_to_first_token_seconds=Figure((0.1,))
-        )
-        assert then.baseline is not None
-        base = dataclasses.replace(
-            then.baseline,
-            results=dataclasses.replace(
-                then.baseline.results,
-                decode_tokens_per_second=Figure((slow,)),
-                time_to_first_token_seconds=Figure((0.1 / ratio_of_prompts,)),
-            ),
-        )
-        return dataclasses.replace(
-            then, package=dataclasses.replace(then.package, results=results), baseline=base
-        ), Path()
-
-    ratio = then.ratio("decode_tokens_per_second")
-    prompts = then.ratio("time_to_first_token_seconds")
-    assert ratio is not None
-    assert prompts is not None
-    ratio_of_prompts = prompts
-    answers = [(ratio * 20.0, 20.0), (ratio * 10.0, 20.0)]
-    monkeypatch.setattr(gating_measure, "run_bench", run_bench)
-    options: dict[str, Any] = {"against": str(folder), "limit_tokens": 300, "load": LOAD}
-    (report,) = gating.gate([package], **options).reports
-    assert (report.status, asked) == ("passed", [None])
-    assert {item.basis for item in report.judged if item.quantity == "decode"} == {"recorded"}
-    (report,) = gating.gate([package], **options).reports
+    target, located = Registry(open_store(folder)), Located(package)
+    report = gating.gate_for_publish(located, target, bench=then)
+    assert (report.status, report.skipped) == ("passed", {})
+    assert [(item.quantity, item.basis) for item in report.judged] == [
+        ("perplexity", "scores"),
+        ("decode", "recorded"),
+        ("prompt", "recorded"),
+        ("memory", "recorded"),
+    ]
+    assert then.baseline is not None
+    results = then.package.results
+    half = Figure(tuple(run / 2 for run in results.decode_tokens_per_second.runs))
+    slow = dataclasses.replace(then.package, results=dataclasses.replace(results, decode_tokens_per_second=half))
+    report = gating.gate_for_publish(located, target, bench=dataclasses.replace(then, package=slow))
     assert regressions(report) == ["decode-slower"]
+    ratio = then.ratio("decode_tokens_per_second")
     assert f"times qwen3-tiny in the same run, and 0.1.0 had {ratio:.2f} times: 50.0% slower" in message(
         report, "decode-slower"
     )
+    elsewhere = dataclasses.replace(then.environment, device_name="Another")
+    report = gating.gate_for_publish(located, target, bench=dataclasses.replace(then, environment=elsewhere))
+    reason = "the figures of 0.1.0 are of another baseline, protocol or machine"
+    assert (report.status, report.skipped) == ("passed", {"speed": reason, "memory": reason})
 
 
 def test_a_package_never_published_is_new(work: Work, tmp_path: Path) -> None:

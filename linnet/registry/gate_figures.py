@@ -1,8 +1,8 @@
 """The gate's measured part: perplexity, speed and memory of a working package against its published version.
 
-Figures come as plain values, whoever measured them. Speeds and memory are never compared as such: they are ratios to what
-was measured in turn with the package, which is the published version itself, or the baseline of the card, whose ratio the
-published version has on record.
+Figures come as plain values, whoever measured them. Speeds and memory are never compared as such: they are ratios to
+what was measured in turn with the package, which is the published version itself, or the baseline of the card, whose
+ratio the published version has on record.
 """
 
 from __future__ import annotations

@@ -150,3 +150,26 @@ def test_an_empty_catalogue_opens(browser: Browser, tmp_path: Path) -> None:
         visit.page.goto(uri(report, "index.html"))
         assert visit.page.get_by_text("No model has been published here yet.").is_visible()
         assert visit.faults == []
+
+
+def test_what_the_script_draws_is_text(
+    browser: Browser, make_package: Callable[..., PackageSource], build: Callable[..., SiteReport]
+) -> None:
+    harmful = "<img src=x onerror=alert(1)>"
+    source = make_package("hostile-wren", {"README.md": f"# {harmful}\n"})
+    source.record["card"]["model"].update(title=harmful, summary=harmful, family=harmful, tags=[harmful])
+    source.record["card"]["generics"] = source.record["generics"] = {harmful: harmful}
+    report = build(source, make_package())
+    with Visit(browser, 1280, "light") as visit:
+        page = visit.page
+        page.goto(uri(report, "index.html?q=hostile"))
+        page.get_by_text("1 of 2 models").wait_for()
+        assert page.locator(".model h2").inner_text() == harmful
+        page.get_by_role("searchbox", name="Search models").fill("onerror")
+        page.locator("#found .what", has_text=harmful).wait_for()
+        assert page.locator("img").count() == 0
+        page.goto(uri(report, "compare/index.html?model=hostile-wren&model=../../x&model=%3Cimg%3E"))
+        page.get_by_role("rowheader", name=harmful).wait_for()
+        assert page.locator("img").count() == 0
+        assert page.get_by_role("columnheader").count() == 1
+        assert visit.faults == []

@@ -269,7 +269,7 @@ def test_without_javascript_nothing_is_offered_that_needs_it(browser: Browser, a
 
 
 def test_pages_and_script_keep_their_budgets(whole: SiteReport, shipped: SiteReport) -> None:
-    free = re.compile(r"/source/|/parameters/all/|^std/|^docs/")  # whole sources, lists and articles
+    free = re.compile(r"/source/|/parameters/all/")
     for report in (whole, shipped):
         assert {path: size for path, size in report.pages if size > 150_000 and not free.search(path)} == {}
         assert (report.output / "static/site.js").stat().st_size <= 30_000

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from linnet.registry.errors import PackageError, Problem
+from linnet.registry.errors import PackageError
 from linnet.site_builder.collect import PackageSource, SiteError
 from linnet.site_builder.feeds import sitemaps
 from linnet.site_builder.links import LinkProblem, PageLinks, check_targets, fault_of, read_links
@@ -22,7 +22,7 @@ from linnet.site_builder.sources import ModelSource, given_sources
 from linnet.site_builder.state import MARKER, Part, State, marker_text, read_state, site_code, write_state
 from linnet.site_builder.std_pages import std_modules, std_pages
 from linnet.site_builder.whole import library_files, library_summary, site_files
-from linnet.site_builder.worker import PAGE_BYTES, Rendered, is_weighed, write_part
+from linnet.site_builder.worker import PAGE_BYTES, Refused, Rendered, is_weighed, write_part
 
 # The part of the site that shows the standard library; no model has such a name.
 STD = "std:"
@@ -161,16 +161,20 @@ class _Build:
         self, missing: Sequence[ModelSource], jobs: int | None, watch: Watch
     ) -> Iterable[tuple[ModelSource, Rendered]]:
         """What was drawn of each model. Raises all that is wrong with the packages together."""
-        problems: list[Problem] = []
+        refused: list[Refused] = []
         for source, outcome in write_models(missing, self.site, self.staging, jobs, watch):
             if isinstance(outcome, Rendered):
                 yield source, outcome
-            elif isinstance(outcome, tuple):
-                problems += outcome
+            elif isinstance(outcome, Refused):
+                refused.append(outcome)
             else:
                 raise outcome
-        if problems:
-            raise PackageError(sorted(problems, key=lambda problem: problem.where))
+        if refused:
+            problems = [problem for item in refused for problem in item.problems]
+            # A registry out of reach is another matter than packages that are wrong.
+            kinds = {item.kind for item in refused}
+            kind = kinds.pop() if len(kinds) == 1 else PackageError
+            raise kind(sorted(problems, key=lambda problem: problem.where))
 
     def _whole(self, now: State, known: State | None, sources: Sequence[ModelSource]) -> list[PageLinks]:
         """Write what is made of all models together, where it is not there already; the links of its pages."""

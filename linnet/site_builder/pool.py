@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from linnet.registry.errors import Problem
 from linnet.site_builder.collect import SiteError
 from linnet.site_builder.paths import Site
 from linnet.site_builder.sources import ModelSource
-from linnet.site_builder.worker import Rendered, attempt, settle
+from linnet.site_builder.worker import Refused, Rendered, attempt, settle
 
 # A process starts in half a second, in which as many models are done.
 MODELS_WORTH_A_PROCESS = 6
-Outcome = Rendered | tuple[Problem, ...] | SiteError | OSError
+Outcome = Rendered | Refused | SiteError | OSError
 Watch = Callable[[Sequence[ModelSource]], Iterable[object]]
 
 

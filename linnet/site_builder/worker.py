@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from linnet.registry.errors import Problem, RegistryError
+from linnet.registry.errors import CardError, PackageError, Problem, RegistryError
 from linnet.site_builder.collect import ModelPage, SiteError, collect_model
 from linnet.site_builder.licences import is_known
 from linnet.site_builder.links import LinkProblem, PageLinks, fault_of, read_links
@@ -121,12 +121,22 @@ def settle() -> None:
     gc.set_threshold(200_000, 50, 100)
 
 
-def attempt(source: ModelSource, site: Site, folder: Path) -> Rendered | tuple[Problem, ...] | SiteError | OSError:
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What keeps a model from being drawn: what was raised, and its problems, each with the model's name."""
+
+    kind: type[RegistryError]
+    problems: tuple[Problem, ...]
+
+
+def attempt(source: ModelSource, site: Site, folder: Path) -> Rendered | Refused | SiteError | OSError:
     """What `write_model` made, or what it raised."""
     try:
         return write_model(source, site, folder)
     except RegistryError as error:
-        return tuple(_named(source.name, problem) for problem in error.problems)
+        # The card's error carries what was read of the card, which nobody needs here.
+        kind = PackageError if isinstance(error, (PackageError, CardError)) else type(error)
+        return Refused(kind, tuple(_named(source.name, problem) for problem in error.problems))
     except SiteError as error:
         return error
     except OSError as error:

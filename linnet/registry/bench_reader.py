@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from linnet.registry.errors import Problem, bare, nearest
@@ -130,8 +131,13 @@ def sha256(value: Any) -> str:
 
 def utc_time(value: Any) -> str:
     """A time in UTC, to the second."""
-    if not isinstance(value, str) or not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", value):
-        raise WrongValueError("a time in UTC, such as 2026-01-31T12:00:00Z")
+    wrong = WrongValueError("a time in UTC, such as 2026-01-31T12:00:00Z")
+    if not isinstance(value, str) or not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", value, re.ASCII):
+        raise wrong
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        raise wrong from None
     return value
 
 

@@ -137,6 +137,13 @@ def check_writable(registry: Registry, name: str) -> None:
     _small_file(registry, name)
 
 
+def point_at(registry: Registry, generation: Generation) -> None:
+    """Let `index/latest.json` name a generation. Raises StoreError."""
+    wanted = Latest(generation.number, generation.sha256)
+    if generation.number and registry.latest() != wanted:
+        registry.store.replace(LATEST, wanted.to_bytes())
+
+
 def name_document(name: str) -> bytes:
     """The file that gives a name to one package."""
     return canonical({"schema": SCHEMA, "name": name})
@@ -154,12 +161,12 @@ def _advance(
         data = record.to_bytes()
         digest = hashlib.sha256(data).hexdigest()
         if digest == previous.sha256:
-            _point_at(registry, previous)
+            point_at(registry, previous)
             return previous, wrote, reader.warnings
         made = Generation(previous.number + 1, digest, record)
         if registry.store.create(generation_path(made.number), data):
             wrote = True
-            _point_at(registry, made)
+            point_at(registry, made)
             numbers = registry.generations()
             if max(numbers, default=0) <= made.number:
                 _remove_old(registry, made.number, numbers)
@@ -233,12 +240,6 @@ def _covers(package: PackageRecord, versions: Iterable[str], last_event: int) ->
     if package.omitted or package.unknown_events or not all(entry.usable for entry in package.versions):
         return False
     return last_event <= package.events and {entry.version for entry in package.versions}.issuperset(versions)
-
-
-def _point_at(registry: Registry, generation: Generation) -> None:
-    wanted = Latest(generation.number, generation.sha256)
-    if generation.number and registry.latest() != wanted:
-        registry.store.replace(LATEST, wanted.to_bytes())
 
 
 def _remove_old(registry: Registry, made: int, numbers: Sequence[int]) -> None:

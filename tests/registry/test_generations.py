@@ -18,7 +18,7 @@ from linnet.registry.events import set_alias, set_status, unyank, yank
 from linnet.registry.generations import KEPT_GENERATIONS, MOST_GENERATIONS, rebuild_index, update_index, update_package
 from linnet.registry.layout import LATEST, generation_path, object_path, package_path, version_path
 from linnet.registry.prune import MARKS, PruneError, prune
-from linnet.registry.publish import publish_version
+from linnet.registry.publish import Publication, publish_version
 from linnet.registry.record_reader import RecordError, UnknownSchemaError
 from linnet.registry.records import Latest
 from linnet.registry.registry import Registry
@@ -58,6 +58,11 @@ def lively(registry: Registry, publish: Publish) -> Registry:
     yank(registry, "c", "0.1.0", "wrong")
     unyank(registry, "c", "0.1.0")
     return registry
+
+
+def publication_files(publication: Publication) -> dict[str, bytes | Path]:
+    """Its objects, as a publisher writes them."""
+    return {object_path(digest): data for digest, data in publication.objects.items()}
 
 
 def newest(registry: Registry) -> bytes:
@@ -271,10 +276,75 @@ def test_a_publish_that_met_a_prune_writes_its_objects_again(
     assert {object_path(digest) for digest in publication.record.objects()} <= there
 
 
+def test_an_object_that_a_publish_needs_by_the_time_it_is_gone_is_put_back(
+    registry: Registry, publish: Publish, tmp_path: Path
+) -> None:
+    """Its publisher finds them there, commits and reads back while the prune is between its list and a removal."""
+    publish("a")
+    publication = tiny_publication(tmp_path / "package", "b", "0.1.0")
+    wanted = {object_path(digest) for digest in publication.record.objects()}
+    orphan = hashlib.sha256(b"orphan").hexdigest()
+    registry.store.create_all({object_path(orphan): b"orphan", **publication_files(publication)})
+    published = []
+
+    def tell(when: str, what: str, path: str) -> None:
+        if (when, what) == ("before", "remove") and not published:
+            published.append(publish_version(registry, publication))
+
+    watched = Registry(WatchedStore(registry.store, tell))
+    found = prune(watched, orphans=timedelta(0))
+    assert published
+    assert found.objects == (orphan,)
+    there = set(registry.store.list("objects/"))
+    assert wanted <= there
+    assert object_path(orphan) not in there
+    for digest in publication.record.objects():
+        assert hashlib.sha256(b"".join(registry.store.stream(object_path(digest)))).hexdigest() == digest
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_prune_that_fails_puts_back_what_it_removed_last(registry: Registry, publish: Publish, moment: str) -> None:
+    publish("a")
+    for text in (b"one", b"two"):
+        registry.store.create(object_path(hashlib.sha256(text).hexdigest()), text)
+    objects = set(registry.store.list("objects/"))
+    removals = itertools.count()
+
+    def tell(when: str, what: str, path: str) -> None:
+        if what == "remove" and when == moment and next(removals) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prune(Registry(WatchedStore(registry.store, tell)), orphans=timedelta(0))
+    assert set(registry.store.list("objects/")) == objects
+
+
+def test_a_prune_leaves_no_hint_at_what_it_removes(registry: Registry, publish: Publish) -> None:
+    """A writer was killed before it pointed at what it had made; a web server shows its readers the hint alone."""
+    for name in ("a", "b", "c"):
+        publish(name)
+    old = Latest(1, hashlib.sha256(registry.read(generation_path(1), 1 << 20)).hexdigest())
+    registry.store.replace(LATEST, old.to_bytes())
+    prune(registry, keep=1)
+    assert registry.generations() == [3]
+    assert registry.latest() == Latest(3, registry.index().sha256)
+
+
+@pytest.mark.parametrize(
+    "seen", ['{"nothing":"2026-01-01T00:00:00Z"}', f'{{"{"a" * 64}":"2026-13-01T00:00:00Z"}}', "[]"]
+)
+def test_damaged_marks_of_orphans_count_as_none(registry: Registry, publish: Publish, seen: str) -> None:
+    publish("a")
+    orphan = hashlib.sha256(b"orphan").hexdigest()
+    registry.store.create(object_path(orphan), b"orphan")
+    registry.store.replace(MARKS, f'{{"schema":1,"seen":{seen}}}\n'.encode())
+    assert prune(registry, orphans=timedelta(days=7), now=NOW).waiting == (orphan,)
+
+
 def test_where_a_version_cannot_be_read_no_orphan_is_removed(registry: Registry, publish: Publish) -> None:
     publish("a")
     registry.store.create(version_path("a", "0.2.0"), b'{"schema":2}\n')
     objects = set(registry.store.list("objects/"))
-    with pytest.raises(PruneError, match="Nothing was removed"):
+    with pytest.raises(PruneError, match="No object that it may have was removed"):
         prune(registry, orphans=timedelta(0))
     assert set(registry.store.list("objects/")) == objects

@@ -131,12 +131,12 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
     def _tell_changes(self) -> None:
         """An event for each build, until the page goes away."""
+        changes = self.server.changes
+        seen = changes.count  # before the answer begins, so that no build after that is missed
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
-        changes = self.server.changes
-        seen = changes.count
         with suppress(OSError):
             while True:
                 now = changes.wait(seen, PATIENCE_SECONDS)

@@ -188,7 +188,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         items = site / f"search/items/model/{listing.name}.js"
         items.parent.mkdir(parents=True, exist_ok=True)
         items.write_bytes(item_shard(document.key, [Item("entry", word, f"{listing.page}#x") for word in common]))
-    for path, data in site_files(summaries, Site()):
+    for path, data in site_files(summaries, {"search": []}, Site()):
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_bytes(data)
     return site

@@ -41,10 +41,12 @@ def registry_key(registry: str) -> str:
 
 
 class Memory:
-    """What was seen of one registry, below the user's data folder."""
+    """What was seen of one registry, below the user's data folder; `under` a trust root, in a folder of its own there,
+    since what was believed without one has not been verified.
+    """
 
-    def __init__(self, registry: str) -> None:
-        self.folder = data_folder() / "seen" / registry_key(registry)
+    def __init__(self, registry: str, under: str = "") -> None:
+        self.folder = data_folder() / "seen" / registry_key(registry) / under
 
     def generation(self) -> int:
         """The highest generation of the index that was seen; 0 where none was."""
@@ -76,7 +78,7 @@ class Memory:
         self._add(name, lines)
 
     def forget(self) -> None:
-        """Trust the registry anew, as one that was never seen."""
+        """Trust the registry anew, as one that was never seen; without `under`, whatever the root."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _lines(self, name: str) -> list[str]:

@@ -27,9 +27,11 @@ from linnet.registry.records import (
 )
 from linnet.registry.registry import NO_GENERATION, Generation, Registry
 from linnet.registry.semver import version_fault
-from linnet.registry.signing import trusted
+from linnet.registry.signing import trust_root, trusted
 from linnet.registry.store.base import AbsentError, StoreError
 
+# Which generation of the index was the newest; no package has a name that begins with a dot.
+INDEX_NAME = ".index"
 # Names less alike than this were hardly meant.
 ALIKE = 0.5
 
@@ -63,12 +65,18 @@ class Resolved:
 
 
 class Source:
-    """A registry by its address. With `offline`, one that is not a folder of this machine is not asked."""
+    """A registry by its address. With `offline`, one that is not a folder of this machine is not asked.
+
+    Raises SignatureError where a trust root is named and cannot be read.
+    """
 
     def __init__(self, url: str, cache: Cache, *, offline: bool = False) -> None:
         self.url = url
         self.cache = cache
-        self.memory = Memory(url)
+        root = trust_root(url)
+        under = root.key if root is not None else ""
+        self.memory = Memory(url, under)
+        self._kept = cache.root / "registries" / registry_key(url) / under
         self.asked = is_local(url) or not offline
         self._registry: Registry | None = None
 
@@ -101,7 +109,7 @@ class Source:
             digest = pinned or self.memory.package(name).versions.get(wanted)
             data = self.cache.read(digest) if digest else None
             if digest and data is not None:
-                return self._resolved(VersionRecord.from_bytes(data, f"{name} {wanted}"), digest, self.last_said(name))
+                return self._resolved(_version(name, wanted, data, digest), digest, self.last_said(name))
         package = self.package(name)
         if package is None:
             return self._unlisted(name, wanted, None, pinned) if exact and wanted and self.asked else None
@@ -145,20 +153,15 @@ class Source:
                 help = "Ask another registry, or tell whoever keeps this one (nest verify --registry)."
                 raise RecordError([Problem("registry.wrong-bytes", path, message, help)])
             self.cache.add(data)
-        record = VersionRecord.from_bytes(data, path)
-        if (record.name, record.version) != (name, version):
-            message = f"{path} in {self.url} is the record of {record.name} {record.version}."
-            raise RecordError([Problem("registry.misplaced", path, message, "The registry's copy is damaged.")])
-        return record
+        return _version(name, version, data, sha256)
 
     def index(self) -> Generation:
         """The newest index; offline and of a registry that is not a folder, the newest that is on this machine.
 
         Raises RefusedError where it is older than one that was seen, RecordError, StoreError, UnreachableError.
         """
-        kept = self.cache.root / "registries" / registry_key(self.url) / ".index"
         if not self.asked:
-            return self._kept_index(kept)
+            return self._kept_index()
         found = self._cached_generation() or self._hinted_generation()
         seen = self.memory.generation()
         if found.number < seen:
@@ -168,7 +171,7 @@ class Source:
             raise self._gone_back("index", message)
         self.memory.saw_generation(found.number)
         with contextlib.suppress(OSError):
-            write_whole(kept, json.dumps([found.number, found.sha256]).encode())
+            write_whole(self._kept / INDEX_NAME, json.dumps([found.number, found.sha256]).encode())
         return found
 
     def stream(self, sha256: str, start: int) -> Iterator[bytes]:
@@ -204,15 +207,16 @@ class Source:
             raise RecordError([Problem("registry.wrong-bytes", path, message, help)])
         return found
 
-    def _kept_index(self, kept: Path) -> Generation:
+    def _kept_index(self) -> Generation:
         try:
-            number, sha256 = json.loads(kept.read_bytes())
-        except (OSError, ValueError):
+            number, sha256 = json.loads((self._kept / INDEX_NAME).read_bytes())
+            data = self.cache.read(str(sha256))
+            if data is not None:
+                return Generation(int(number), str(sha256), IndexRecord.from_bytes(data, self.url))
+        except (OSError, ValueError, TypeError):
+            # A file that is not as it was written counts as none.
             return NO_GENERATION
-        data = self.cache.read(str(sha256))
-        if data is None:
-            return NO_GENERATION
-        return Generation(int(number), str(sha256), IndexRecord.from_bytes(data, self.url))
+        return NO_GENERATION
 
     def _resolved(self, record: VersionRecord, sha256: str, package: PackageRecord | None) -> Resolved:
         notes = []
@@ -262,14 +266,16 @@ class Source:
         if version_fault(version) is not None:
             return None
         try:
-            held = self.registry.version(name, version)
+            data = self.registry.read(version_path(name, version), VERSION_BYTES)
         except AbsentError:
             return None
-        if pinned is not None and held.sha256 != pinned:
+        sha256 = hashlib.sha256(data).hexdigest()
+        if pinned is not None and sha256 != pinned:
             raise self._changed(name, version)
+        record = _version(name, version, data, sha256)
         with contextlib.suppress(OSError):
-            self.cache.add(held.document.to_bytes())
-        return self._resolved(held.document, held.sha256, package)
+            self.cache.add(data)
+        return self._resolved(record, sha256, package)
 
     def _no_version(self, package: PackageRecord, wanted: str) -> UnresolvedError:
         names = [entry.version for entry in package.versions if not entry.yanked] + list(package.aliases)
@@ -373,7 +379,7 @@ class Source:
         return tag, data
 
     def _kept_path(self, name: str) -> Path:
-        return self.cache.root / "registries" / registry_key(self.url) / f"{name}.json"
+        return self._kept / f"{name}.json"
 
 
 def not_here(what: str, name: str) -> UnreachableError:
@@ -382,6 +388,17 @@ def not_here(what: str, name: str) -> UnreachableError:
     return UnreachableError(
         [Problem("registry.offline", name, message, f"Fetch it once while online: nest pull {name}.")]
     )
+
+
+def _version(name: str, version: str, data: bytes, sha256: str) -> VersionRecord:
+    """The record in `data`, which has that digest and must be that of the version."""
+    where = version_path(name, version)
+    record = VersionRecord.from_bytes(data, where)
+    if (record.name, record.version) != (name, version):
+        message = f"{where} with the sha256 {sha256} is the record of {record.name} {record.version}."
+        help = f"Correct whatever gives {name} {version} that digest: a lock, or the registry's small file."
+        raise RecordError([Problem("registry.misplaced", where, message, help)])
+    return record
 
 
 def _package(name: str, data: bytes, where: str) -> PackageRecord:

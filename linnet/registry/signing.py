@@ -51,6 +51,11 @@ class TrustRoot:
     data: bytes
     memory: Path
 
+    @property
+    def key(self) -> str:
+        """A folder's name for what was believed under this root."""
+        return f".signed-{self.memory.name}"
+
 
 def trust_root(url: str) -> TrustRoot | None:
     """The root that the registry `url` must be signed under; None where there is none.
@@ -235,7 +240,7 @@ class SignedStore:
         """Keep what was seen signed; where that cannot be, nothing fails for it, and a return to it goes unnoticed."""
         with contextlib.suppress(OSError):
             self.root.memory.mkdir(parents=True, exist_ok=True)
-            if _seen_version(self.root.memory) > _seen_version(self._folder):
+            if _seen_state(self.root.memory) > _seen_state(self._folder):
                 # Another process has seen a newer state meanwhile.
                 return
             # The timestamp last: whatever it stands for is there by then.
@@ -309,15 +314,22 @@ def _fetcher(store: Store) -> Any:
     return StoreFetcher()
 
 
-def _seen_version(folder: Path) -> int:
-    """The version of the timestamp in a folder; 0 where there is none."""
+def _seen_state(folder: Path) -> tuple[int, int]:
+    """The versions of the root and of the timestamp in a folder, 0 where there is none: under a new root timestamps may
+    be numbered from the beginning.
+    """
+    from securesystemslib.exceptions import StorageError
+    from tuf.api.exceptions import RepositoryError
     from tuf.api.metadata import Metadata
 
-    try:
-        return int(Metadata.from_file(str(folder / "timestamp.json")).signed.version)
-    except Exception:
-        # Of the many ways in which it can be no metadata none matters: what is there counts for nothing.
-        return 0
+    roots = [
+        int(name) for path in folder.glob("root_history/*.root.json") if (name := path.name.split(".")[0]).isdigit()
+    ]
+    stamp = 0
+    with contextlib.suppress(OSError, ValueError, StorageError, RepositoryError):
+        # What is no metadata counts for nothing.
+        stamp = int(Metadata.from_file(str(folder / "timestamp.json")).signed.version)
+    return max(roots, default=0), stamp
 
 
 def _words(error: Exception) -> str:

@@ -19,6 +19,7 @@ from linnet.registry.events import set_alias, set_status, yank
 from linnet.registry.layout import object_path, package_path, version_path
 from linnet.registry.locate import BUNDLED, Located, find_package
 from linnet.registry.records import PACKAGE_BYTES, Latest, PackageRecord, VersionEntry
+from linnet.registry.registry import NO_GENERATION
 from linnet.registry.resolve import RefusedError, UnreachableError, UnresolvedError
 from linnet.registry.store.base import StoreError
 
@@ -424,6 +425,14 @@ def test_an_index_is_fetched_once(registry: Path, web: Web) -> None:
     digest = Latest.from_bytes((registry / "index" / "latest.json").read_bytes(), "x").sha256
     overwrite(Cache().path(digest), b"poison")
     assert source.index() == first
+
+
+@pytest.mark.parametrize("poison", ["", "5", "null", '["x", "y"]', '{"a": 1, "b": 2}'])
+def test_what_is_not_as_it_was_kept_counts_as_no_index_offline(web: Web, poison: str) -> None:
+    Client(web.url).sources[0].index()
+    (kept,) = Cache().root.glob("registries/*/.index")
+    kept.write_text(poison)
+    assert Client(web.url, offline=True).sources[0].index() == NO_GENERATION
 
 
 def test_a_poisoned_index_is_not_believed(registry: Path, web: Web) -> None:

@@ -104,6 +104,15 @@ def test_a_locked_version_that_changed_upstream_is_refused(
         assert find_package("tiny", registry=other).sha256 == located.sha256
 
 
+def test_a_lock_that_gives_a_version_the_digest_of_another_is_told(registry: Path, web: Web, tmp_path: Path) -> None:
+    located = find_package("tiny", registry=web.url)
+    text = lock_packages([located]).read_text()
+    Path("nest.lock").write_text(text.replace("tiny", "toy"))
+    for url in (web.url, registry):
+        with pytest.raises(RegistryError, match=r"is the record of tiny 1\.0\.0\. Correct whatever gives toy 1\.0\.0"):
+            find_package("toy", registry=url)
+
+
 def test_a_locked_and_cached_version_is_not_asked_for(web: Web) -> None:
     lock_packages([find_package("tiny", registry=web.url)])
     web.paths.clear()

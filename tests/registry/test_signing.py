@@ -341,6 +341,43 @@ def test_keys_are_replaced_under_the_same_root(registry: Path, keys: Path, monke
         renew_root(opened(registry), stranger)
 
 
+def test_after_keys_were_replaced_an_older_state_is_still_noticed(
+    registry: Path, keys: Path, tmp_path: Path, make_package: MakePackage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new keys number their timestamps from the beginning, below what was seen under the old ones."""
+    trusted = shutil.copy(keys / "root.json", tmp_path / "trusted.json")
+    monkeypatch.setenv("LINNET_TRUST_ROOT", str(trusted))
+    for _ in range(3):
+        refresh(opened(registry), keys)
+    assert version() == "1.0.0"
+    (keys / "refresh.pem").unlink()
+    renew_root(opened(registry), keys)
+    assert sign(opened(registry), keys).timestamp == 1
+    copy = snapshot_of(registry, tmp_path / "copy")
+    publish(registry, make_package(readme="# Newer\n"), "1.1.0")
+    sign(opened(registry), keys)
+    assert version() == "1.1.0"
+    put_back(copy, registry)
+    assert refusal()[0] == "rollback"
+
+
+def test_what_came_before_a_root_was_trusted_is_verified_like_all_else(
+    registry: Path, web: Web, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINNET_REGISTRY", web.url)
+    shutil.move(registry / "trust", registry / "away")
+    monkeypatch.delenv("LINNET_TRUST_ROOT")
+    find_package("tiny@1.0.0")
+    monkeypatch.setenv("LINNET_TRUST_ROOT", str(keys / "root.json"))
+    assert refusal("1.0.0")[0] == "missing"
+    assert Client(offline=True).resolve("tiny", "1.0.0") is None
+    shutil.move(registry / "away", registry / "trust")
+    assert version("1.0.0") == "1.0.0"
+    web.paths.clear()
+    find_package("tiny@1.0.0")
+    assert web.paths == []
+
+
 def test_refreshing_needs_one_key_and_signatures_that_hold(
     registry: Path, keys: Path, make_package: MakePackage
 ) -> None:

@@ -73,6 +73,7 @@ bench: $(READY)
 	$(BIN)/python bench/check.py
 	$(BIN)/python bench/language.py
 	$(BIN)/python bench/registry.py --packages 100,1000
+	$(BIN)/python bench/site.py --models 100 --no-mkdocs
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/accuracy.py
 	$(BIN)/pytest -q tests/runner/test_triton_results.py tests/runner/test_triton_compiled.py
@@ -98,4 +99,4 @@ system:
 	@bash .ci/system
 
 clean:
-	rm -rf build dist site docs-site index.json .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist site index.json .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,8 +1,8 @@
 """The site at 2,000 models: pages a second beside MkDocs, whether the cost is linear, memory, and one change.
 
-    python bench/site.py [--models 2000] [--jobs 2] [--limit] [--mkdocs]
+    python bench/site.py [--models 2000] [--jobs 2] [--limit] [--no-mkdocs]
 
-Needs MkDocs with the Material theme for the comparison: pip install -c constraints.txt mkdocs-material.
+Needs MkDocs with the Material theme for the comparison: pip install -c constraints.txt -e '.[bench]'.
 
 Packages are generated, each with a source of its own (another decoder of gpt2's kind), a README, bindings, two versions
 and measurements, and published to a registry in a folder; that is not timed. `cold` draws all of them, every kind of
@@ -72,9 +72,7 @@ def main() -> int:
     parser.add_argument("--no-mkdocs", action="store_true", help="leave the comparison out")
     given = parser.parse_args()
     if not given.no_mkdocs and importlib.util.find_spec("material") is None:
-        print(
-            "MkDocs' Material theme is not installed: pip install -c constraints.txt mkdocs-material", file=sys.stderr
-        )
+        print("MkDocs' Material theme is not installed: pip install -c constraints.txt -e '.[bench]'", file=sys.stderr)
         return 3
     with tempfile.TemporaryDirectory(prefix="linnet-bench-") as scratch:
         return measure(Path(scratch), given.models, given.jobs, not given.no_mkdocs, given.limit)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from linnet.language.check import CheckResult, load
+from linnet.registry.card import read_card
 from linnet.registry.contents import contents, folder_name
 from linnet.registry.index import package_record
 from linnet.registry.locate import Located, package_folders
+from linnet.registry.weights import locate_weights, read_tensors
 from linnet.site_builder.collect import PackageSource, SiteError
 
 
@@ -52,7 +54,8 @@ class FolderSource:
             return checked[-1]
 
         record = package_record(self.folder, load_once)
-        return [PackageSource(self.folder, record, checked=checked[-1] if checked else None)]
+        found = checked[-1] if checked else None
+        return [PackageSource(self.folder, record, tensor_files=_tensor_files(self.folder), checked=found)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,19 @@ class GivenSource:
         """The versions that were given."""
         del scratch
         return list(self.versions)
+
+
+def _tensor_files(folder: Path) -> dict[str, str] | None:
+    """The file of each tensor, where several lie beside the card; the Hub and its cache are not asked, so that a site
+    is the same on every machine."""
+    card = read_card(folder)
+    if card.weights.repo is not None or len(card.weights.files) < 2:
+        return None
+    located = locate_weights(folder, card)
+    if located.remote:
+        return None
+    table = read_tensors(located, card)
+    return {name: table[name].file for name in table}
 
 
 def folder_sources(nests: Path) -> list[ModelSource]:

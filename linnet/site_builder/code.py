@@ -67,6 +67,7 @@ class Code:
     bound: BoundProgram | None = None
     generics: Mapping[str, list[Mapping[str, Concrete]]] = field(default_factory=dict)
     _paths: dict[Source, str | None] = field(default_factory=dict)
+    _names: dict[Source, list[Name]] = field(default_factory=dict)
 
     @property
     def program(self) -> Program | None:
@@ -79,6 +80,11 @@ class Code:
 
     def names(self, source: Source) -> list[Name]:
         """Every name of a source, in order, none inside another."""
+        if source not in self._names:
+            self._names[source] = self._read_names(source)
+        return self._names[source]
+
+    def _read_names(self, source: Source) -> list[Name]:
         found: list[Name] = []
         block: CheckedBlock | None = None
         types: dict[tuple[int, int], str] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from html import escape
 from pathlib import PurePosixPath
 
@@ -87,8 +87,7 @@ def highlight_lines(text: str, language: str, names: Sequence[Name] = (), page: 
     tags = _tags(names, page)
     start, end, tag = next(tags, _NO_TAG)
     at, inside = 0, False
-    for kind, value in _lexer(language).get_tokens(text.replace("\r\n", "\n").replace("\r", "\n")):
-        name = _token_class(kind)
+    for name, value in _tokens(text, language):
         for index, piece in enumerate(value.split("\n")):
             if index:
                 yield _line(runs)
@@ -151,6 +150,13 @@ def source_block(text: str, language: str, names: Sequence[Name] = (), page: str
 def code_block(text: str, language: str) -> Markup:
     """The body of a `<pre>` without line numbers, for snippets and fences."""
     return Markup("\n".join(highlight_lines(text, language)))
+
+
+@lru_cache(maxsize=32)
+def _tokens(text: str, language: str) -> tuple[tuple[str, str], ...]:
+    """The pieces of a text with their classes. One file is shown on its own page, in entries and in differences."""
+    plain = text.replace("\r\n", "\n").replace("\r", "\n")
+    return tuple((_token_class(kind), value) for kind, value in _lexer(language).get_tokens(plain))
 
 
 @cache

@@ -93,7 +93,8 @@ def _verify_registries(registry: str, offline: bool, repair: bool, watch: Watch)
 
     named = Client(registry, offline=offline or None)
     # What is damaged in one may be whole in another that is configured.
-    others = Client(",".join(dict.fromkeys((*configured_registries(registry), *configured_registries()))))
+    urls = dict.fromkeys((*configured_registries(registry), *configured_registries()))
+    others = Client(",".join(urls), offline=offline or None)
     results = []
     for source in named.sources:
         if not source.asked:

@@ -143,11 +143,20 @@ def check_publishable(registry: Registry, record: VersionRecord) -> Held[Version
     where the registry takes none.
     """
     check_writable(registry, record.name)
-    if len(record.to_bytes()) > VERSION_BYTES:
-        message = f"The record of {record.name} {record.version} is longer than {VERSION_BYTES} bytes."
-        raise PublishError([Problem("publish.size", record.name, message, "Publish fewer files.")])
     if (fault := name_fault(record.name)) is not None:
         raise PublishError([_name_problem(record.name, fault, "Rename the package.")])
+    data = record.to_bytes()
+    if len(data) > VERSION_BYTES:
+        message = f"The record of {record.name} {record.version} is longer than {VERSION_BYTES} bytes."
+        raise PublishError([Problem("publish.size", record.name, message, "Publish fewer files.")])
+    try:
+        VersionRecord.from_bytes(data, version_path(record.name, record.version))
+    except RecordError as error:
+        message = f"{record.name} {record.version} cannot be published, since nobody could read it:"
+        raise PublishError(
+            Problem("publish.record", problem.where, f"{message} {problem.message}", "Correct the package.")
+            for problem in error.problems
+        ) from None
     holder = _refuse_other_holder(registry, record.name)
     before = _published(registry, record)
     if before is None and holder is not None:

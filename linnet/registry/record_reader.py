@@ -131,10 +131,62 @@ def safe_path(value: Any) -> str:
 
 
 def all_different(paths: Iterable[str]) -> None:
-    """No two paths are one file anywhere."""
+    """No two paths are one file anywhere, and none is a folder of another."""
     names = [unicodedata.normalize("NFC", path.casefold()) for path in paths]
-    if len(set(names)) < len(names):
+    known = set(names)
+    if len(known) < len(names):
         raise WrongValueError("a list without two files of one name")
+    if any(name[:end] in known for name in names for end, ch in enumerate(name) if ch == "/"):
+        raise WrongValueError("a list without a file that is a folder of another")
+
+
+def plain(value: Any) -> Mapping[str, Any]:
+    """An object of whatever a document can hold: numbers that are finite, text that UTF-8 has."""
+    found = mapping(value)
+    try:
+        canonical(found)
+    except (ValueError, RecursionError):
+        raise WrongValueError("an object without infinities and halves of characters") from None
+    return found
+
+
+def tables(value: Any) -> Mapping[str, Any]:
+    """An object of objects, as a card is."""
+    found = plain(value)
+    if not all(isinstance(table, dict) for table in found.values()):
+        raise WrongValueError("an object of objects")
+    return found
+
+
+def summary(value: Any) -> Mapping[str, Any]:
+    """What the index says of a version."""
+    found = plain(value)
+    mapping(found.get("model", {}))
+    return found
+
+
+def with_listed(key: str, *texts: str) -> Read[Mapping[str, Any]]:
+    """An object in which a list at `key`, if it is there, is of objects that each have these texts."""
+
+    def read(value: Any) -> Mapping[str, Any]:
+        found = plain(value)
+        for item in list_of_objects(found.get(key, [])):
+            if not all(isinstance(item.get(text), str) for text in texts):
+                raise WrongValueError(f"an object whose {key} have {', '.join(texts)}")
+        return found
+
+    return read
+
+
+def parameters(value: Any) -> list[dict[str, Any]]:
+    """The parameters of a version, each as an index record has it."""
+    kinds = {"path": str, "tensor": str, "shape": list, "dtype": str, "optional": bool, "present": bool}
+    found = list(list_of_objects(value))
+    for item in found:
+        right = all(isinstance(item.get(key), kind) for key, kind in kinds.items())
+        if not right or not all(isinstance(size, int) for size in item["shape"]):
+            raise WrongValueError("a list of objects with path, tensor, shape, dtype, optional and present")
+    return found
 
 
 def aliases(value: Any) -> Mapping[str, str]:

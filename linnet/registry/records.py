@@ -18,7 +18,6 @@ from linnet.registry.bench_reader import (
     boolean,
     count,
     line,
-    mapping,
     natural,
     or_null,
     sha256,
@@ -41,8 +40,12 @@ from linnet.registry.record_reader import (
     one_of,
     open_document,
     optional,
+    plain,
     reason,
     safe_path,
+    summary,
+    tables,
+    with_listed,
 )
 from linnet.registry.semver import in_order, is_release, precedence
 
@@ -130,14 +133,21 @@ class VersionRecord:
             publish_id=table.take("publish_id", identity, ""),
             published=table.take("published", utc_time, ""),
             files=table.take("files", _files, ()),
-            card=table.take("card", mapping, {}),
+            card=table.take("card", tables, {}),
             weights=_weights(weights) if weights is not None else WeightsPin(None, None, ()),
-            record=table.take("record", mapping, {}),
-            check=table.take("check", mapping, {}),
-            bench=table.take("bench", or_null(mapping), None),
-            gate=table.take("gate", or_null(mapping), None),
+            record=table.take("record", with_listed("entries", "name", "signature"), {}),
+            check=table.take("check", with_listed("sections", "name", "status", "summary"), {}),
+            bench=table.take("bench", or_null(plain), None),
+            gate=table.take("gate", or_null(plain), None),
             manifest=_object(table.sub("manifest", optional=True)),
         )
+        try:
+            # They are put into one folder.
+            held = [file.path for file in record.weights.files if file.object]
+            all_different([*(file.path for file in record.files), *held])
+            all_different(file.path for file in record.weights.files)
+        except WrongValueError as wrong:
+            table.problem("files", f"and weights must be {wrong}")
         close_document(table)
         return record
 
@@ -339,7 +349,7 @@ class IndexRecord:
         for i, value in enumerate(table.take("packages", list_of_objects, NO_OBJECTS)):
             inner = JsonTable(value, f"packages[{i}]", table.problems, kind=table.kind, help=table.help)
             record = PackageRecord.from_table(inner)
-            packages.append(IndexPackage(record, inner.take("summary", or_null(mapping), None)))
+            packages.append(IndexPackage(record, inner.take("summary", or_null(summary), None)))
             inner.close()
         close_document(table)
         return cls(tuple(packages))
@@ -372,7 +382,6 @@ def _files(value: Any) -> tuple[PackageFile, ...]:
         if item.keys() != {"path", "size", "sha256"}:
             raise wrong
         files.append(PackageFile(safe_path(item["path"]), natural(item["size"]), sha256(item["sha256"])))
-    all_different(file.path for file in files)
     return tuple(files)
 
 
@@ -406,7 +415,6 @@ def _weight_files(value: Any) -> tuple[WeightRecord, ...]:
             raise wrong
         digest, size = sha256(item["sha256"]), natural(item["size"])
         files.append(WeightRecord(safe_path(item["path"]), size, digest, boolean(item["object"])))
-    all_different(file.path for file in files)
     return tuple(files)
 
 

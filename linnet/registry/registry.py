@@ -21,7 +21,7 @@ from linnet.registry.layout import (
     package_path,
     version_path,
 )
-from linnet.registry.record_reader import NO_OBJECTS, RecordError, list_of_objects, open_document
+from linnet.registry.record_reader import RecordError, close_document, open_document, parameters
 from linnet.registry.records import (
     EVENT_BYTES,
     INDEX_BYTES,
@@ -92,8 +92,11 @@ class Registry:
         if hashlib.sha256(data).hexdigest() != record.manifest.sha256:
             message = f"{path} in {self.url} has other bytes than its name says."
             raise RecordError([Problem("registry.wrong-bytes", path, message, "Try another registry or mirror.")])
-        found = open_document(data, path).take("parameters", list_of_objects, NO_OBJECTS)
-        return list(found)
+        table = open_document(data, path)
+        nothing: list[dict[str, Any]] = []
+        found = table.take("parameters", parameters, nothing)
+        close_document(table)
+        return found
 
     def versions(self, name: str) -> list[str]:
         """The versions of a package, the first first, as the store lists them."""

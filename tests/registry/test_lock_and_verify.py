@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from published import Web, as_client, opened, overwrite, publish, served
 from tiny_package import MakePackage
 
+from linnet.cli.nest_verify import command as verify_command
 from linnet.registry.cache import Cache
 from linnet.registry.client import Client
 from linnet.registry.errors import RegistryError
@@ -289,6 +291,23 @@ def test_damage_is_found_and_repaired_from_a_mirror(registry: Path, mirror: Path
     # A generation is never written again; another one follows it.
     assert (path.read_bytes() == right) == (what != "index")
     assert verified(registry).ok
+
+
+def test_offline_no_mirror_is_asked_to_repair(
+    registry: Path, mirror: Path, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`web` serves the mirror's twin: what it could give is as good as not there."""
+    digest = next(iter(opened(registry).version("tiny", "1.0.0").document.objects()))
+    whole = (registry / object_path(digest)).read_bytes()
+    monkeypatch.setenv("LINNET_REGISTRY", web.url)
+    overwrite(mirror / object_path(digest), b"poison")
+    command = ["--registry", str(mirror), "--repair", "--quiet"]
+    done = CliRunner().invoke(verify_command, [*command, "--offline"], standalone_mode=False)
+    assert (done.exception, done.return_value) == (None, 1)
+    assert web.paths == []
+    done = CliRunner().invoke(verify_command, command, standalone_mode=False)
+    assert (done.exception, done.return_value) == (None, 0)
+    assert (mirror / object_path(digest)).read_bytes() == whole
 
 
 def test_what_no_mirror_has_is_not_called_repaired(registry: Path) -> None:

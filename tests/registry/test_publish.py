@@ -15,6 +15,7 @@ from watched_store import WatchedStore
 from linnet.registry.events import set_status
 from linnet.registry.generations import rebuild_index
 from linnet.registry.layout import name_path, object_path, package_path, version_path
+from linnet.registry.package import PackageFile
 from linnet.registry.publish import Publication, PublishError, publish_version
 from linnet.registry.record_reader import UnknownSchemaError
 from linnet.registry.registry import Registry
@@ -139,6 +140,18 @@ def test_a_closed_package_takes_no_new_versions(registry: Registry, make: Make, 
     assert not publish_version(registry, make()).created
     set_status(registry, "a", "deprecated")
     assert publish_version(registry, make(version="0.2.0")).created
+
+
+def test_what_nobody_could_read_is_not_published(registry: Registry, make: Make) -> None:
+    """Weights beside the card, and a file whose name differs from theirs in case only."""
+    publication = make("a", "0.1.0")
+    record = publication.record
+    (weights,) = record.weights.files
+    twin = PackageFile(weights.path.upper(), weights.size, weights.sha256)
+    publication = dataclasses.replace(publication, record=dataclasses.replace(record, files=(*record.files, twin)))
+    with pytest.raises(PublishError, match=r"since nobody could read it: files and weights must be a list without two"):
+        publish_version(registry, publication)
+    assert list(registry.store.list("")) == []
 
 
 def test_a_file_that_changes_meanwhile_is_noticed(registry: Registry, make: Make) -> None:

@@ -71,7 +71,7 @@ def test_an_index_comes_back_as_it_was_written() -> None:
     assert PackageRecord.from_bytes(PACKAGE.to_bytes(), "x") == PACKAGE
 
 
-def changed(record: VersionRecord, **changes: Any) -> bytes:
+def changed(record: VersionRecord, /, **changes: Any) -> bytes:
     return json.dumps({**json.loads(record.to_bytes()), **changes}).encode()
 
 
@@ -92,6 +92,13 @@ def changed(record: VersionRecord, **changes: Any) -> bytes:
             {"path": "w", "size": 1, "sha256": DIGEST, "object": False}]}}, "neither objects nor in a repository"),
         ({"weights": {"repo": "a/b", "revision": None, "files": []}}, "must come with a repo"),
         ({"manifest": {"sha256": DIGEST}}, "manifest.size is missing"),
+        ({"published": "2026-02-30T12:00:00Z"}, "published must be a time in UTC"),
+        ({"files": [{"path": p, "size": 1, "sha256": DIGEST} for p in ("a", "A/b")]}, "a folder of another"),
+        ({"files": [{"path": "Model.safetensors", "size": 1, "sha256": DIGEST}]}, "without two files of one name"),
+        ({"card": {"model": "a"}}, "card must be an object of objects"),
+        ({"card": {"model": {"title": "\ud800"}}}, "card must be an object without infinities and halves"),
+        ({"record": {"entries": [{"name": "forward"}]}}, "record must be an object whose entries have name, signature"),
+        ({"check": {"sections": ["smoke"]}}, "check must be a list of objects"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -99,6 +106,17 @@ def test_a_version_that_is_not_one_is_refused(version: VersionRecord, changes: d
     with pytest.raises(RecordError, match=r"versions/a/0\.1\.0\.json is damaged") as caught:
         VersionRecord.from_bytes(changed(version, **changes), "versions/a/0.1.0.json")
     assert fault in str(caught.value)
+
+
+def test_numbers_that_json_has_no_way_to_write_again_are_refused(version: VersionRecord) -> None:
+    """What a version says goes into the index, which must be written."""
+    data = version.to_bytes().replace(b'"parameter_count":7', b'"parameter_count":1e999')
+    with pytest.raises(RecordError, match="record must be an object without infinities"):
+        VersionRecord.from_bytes(data, "x")
+    package = IndexPackage(PACKAGE, {"version": "0.1.0", "parameter_count": 7})
+    data = IndexRecord((package,)).to_bytes().replace(b'"parameter_count":7', b'"parameter_count":1e999')
+    with pytest.raises(RecordError, match="summary must be an object without infinities"):
+        IndexRecord.from_bytes(data, "x")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"schema": "1"}', b'{"schema": true}', b"\xff", b"[" * 100_000])

@@ -308,7 +308,14 @@ def test_the_quick_tour(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     assert words("publish", "qwen3-tiny-fp8") == f"Published qwen3-tiny-fp8 0.1.0 to {tmp_path / 'registry'}.\n"
     assert "qwen3-tiny-fp8" in words("list")
+    assert not (tmp_path / "cache" / "versions").exists()
+    load = "from linnet import nest; print(*nest.load('qwen3-tiny-fp8').entries)"
+    done = subprocess.run([sys.executable, "-c", load], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "prefill" in done.stdout
+    # From the registry, not what ships here.
+    assert [path.name for path in (tmp_path / "cache" / "versions").glob("*/*/*")] == ["qwen3-tiny-fp8"]
     assert words("run", "qwen3-tiny-fp8@0.1.0", "Once", "--max-new-tokens", "4", "--raw", "--quiet", cwd=tmp_path)
+    assert words("gate", "qwen3-tiny-fp8", "--no-bench") == "qwen3-tiny-fp8 0.1.0: unchanged, skipped\n"
     record = opened(tmp_path / "registry").version("qwen3-tiny-fp8", "0.1.0").document
     assert record.bench is not None
     # What a client fetches before the files is small.

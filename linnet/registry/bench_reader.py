@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from linnet.registry.errors import Problem, bare, nearest
 
 Value = TypeVar("Value")
+# No size, count or number of anything comes near it, and every reader of JSON takes what is below.
+LARGEST = 2**63
 
 
 class WrongValueError(Exception):
@@ -84,15 +86,15 @@ def line(value: Any) -> str:
 
 
 def count(value: Any) -> int:
-    """A whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    """A whole number of at least 1, below LARGEST."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < LARGEST:
         raise WrongValueError("a whole number of at least 1")
     return value
 
 
 def natural(value: Any) -> int:
-    """A whole number of at least 0."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    """A whole number of at least 0, below LARGEST."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < LARGEST:
         raise WrongValueError("a whole number of at least 0")
     return value
 

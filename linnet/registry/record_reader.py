@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from linnet.registry.bench_reader import JsonTable, Read, Value, WrongValueError, count, mapping
+from linnet.registry.bench_reader import LARGEST, JsonTable, Read, Value, WrongValueError, count, mapping
 from linnet.registry.errors import Problem, RegistryError
 from linnet.registry.package import name_fault, path_fault
 from linnet.registry.semver import version_fault
@@ -17,6 +17,8 @@ from linnet.registry.strict_json import BadJsonError, parse_json
 SCHEMA = 1
 REASON_CHARACTERS = 200
 ALIAS_CHARACTERS = 32
+# How deep a value goes that a document holds as it is: whoever writes it anew does so a call for each level.
+DEPTH = 64
 NO_OBJECTS: tuple[dict[str, Any], ...] = ()
 
 
@@ -124,8 +126,8 @@ def list_of_objects(value: Any) -> tuple[dict[str, Any], ...]:
 
 
 def safe_path(value: Any) -> str:
-    """A path that a client may write to."""
-    if not isinstance(value, str) or path_fault(value) is not None:
+    """A path that a client may write to, and that a package may hold: no part of it is hidden."""
+    if not isinstance(value, str) or path_fault(value) is not None or value.startswith(".") or "/." in value:
         raise WrongValueError("a list of files inside the package")
     return value
 
@@ -141,13 +143,27 @@ def all_different(paths: Iterable[str]) -> None:
 
 
 def plain(value: Any) -> Mapping[str, Any]:
-    """An object of whatever a document can hold: numbers that are finite, text that UTF-8 has."""
+    """An object of whatever a document can hold: numbers that are finite and below LARGEST, text that UTF-8 has, at
+    most DEPTH levels."""
     found = mapping(value)
+    _refuse_large(found)
     try:
         canonical(found)
-    except (ValueError, RecursionError):
+    except ValueError:
         raise WrongValueError("an object without infinities and halves of characters") from None
     return found
+
+
+def _refuse_large(found: Mapping[str, Any]) -> None:
+    level: list[Any] = [found]
+    for _ in range(DEPTH):
+        inner = [item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer)]
+        if any(isinstance(item, int) and abs(item) >= LARGEST for item in inner):
+            raise WrongValueError("an object without numbers of more than 63 bits")
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise WrongValueError(f"an object of at most {DEPTH} levels")
 
 
 def tables(value: Any) -> Mapping[str, Any]:

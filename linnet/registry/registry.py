@@ -170,11 +170,11 @@ class Registry:
             return None
 
     def read(self, path: str, limit: int) -> bytes:
-        """A small file, whole. Raises AbsentError, and RecordError for one of over `limit` bytes."""
+        """A small file, whole. Raises AbsentError, and RecordError for one of over `limit` bytes, or no file at all."""
         try:
             fetched = self.store.read(path, limit=limit)
         except StoreError as error:
-            if any(problem.kind == "store.too-large" for problem in error.problems):
+            if any(problem.kind in ("store.too-large", "store.no-file") for problem in error.problems):
                 raise RecordError(error.problems) from None
             raise
         # None answers a tag, and none was sent.

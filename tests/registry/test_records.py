@@ -196,3 +196,37 @@ def test_other_paths_mean_nothing(path: str) -> None:
 def test_names_that_are_spelled_alike_are_one() -> None:
     assert len({layout.name_path(name) for name in ("qwen3-8b", "qwen3.8b", "qwen3--8b", "qwen3_8b", "Qwen3-8B")}) == 1
     assert layout.name_path("qwen3-8b") != layout.name_path("qwen38b")
+
+
+@pytest.mark.parametrize("path", [".git/config", "a/.hidden"])
+@pytest.mark.parametrize("place", ["files", "weights"])
+def test_no_file_of_a_version_is_hidden(version: VersionRecord, place: str, path: str) -> None:
+    table = json.loads(version.to_bytes())
+    file = {"path": path, "size": 1, "sha256": DIGEST}
+    if place == "files":
+        table["files"].append(file)
+    else:
+        table["weights"]["files"].append({**file, "object": True})
+    with pytest.raises(RecordError, match="files must be a list of files inside the package"):
+        VersionRecord.from_bytes(json.dumps(table).encode(), "x")
+
+
+@pytest.mark.parametrize("key", ["record", "check", "bench", "gate"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(f"[{10**40}]", "without numbers of more than 63 bits"), ("[" * 300 + "]" * 300, "of at most 64 levels")],
+    ids=["large", "deep"],
+)
+def test_values_that_are_beyond_all_measure(version: VersionRecord, key: str, value: str, message: str) -> None:
+    text = json.dumps({**json.loads(version.to_bytes()), key: {"a": "VALUE"}}).replace('"VALUE"', value)
+    with pytest.raises(RecordError, match=f"{key} must be an object {message}"):
+        VersionRecord.from_bytes(text.encode(), "x")
+
+
+def test_sizes_and_counts_are_below_any_bound(version: VersionRecord) -> None:
+    table = json.loads(version.to_bytes())
+    table["files"][0]["size"] = 10**400
+    with pytest.raises(RecordError, match="files must be a whole number"):
+        VersionRecord.from_bytes(json.dumps(table).encode(), "x")
+    with pytest.raises(RecordError, match="generation must be a whole number"):
+        Latest.from_bytes(json.dumps({"schema": 1, "generation": 10**250, "sha256": DIGEST}).encode(), "x")

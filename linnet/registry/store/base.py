@@ -142,6 +142,12 @@ def too_large(store: str, path: str, limit: int) -> StoreError:
     return store_error(StoreError, "too-large", path, message, "Check who wrote it; nothing of it was used.")
 
 
+def no_file(store: str, path: str) -> StoreError:
+    """A pipe, a device or a socket where a file was wanted."""
+    message = f"{path} in {store} is no plain file."
+    return store_error(StoreError, "no-file", path, message, "Remove it: nothing of it was used.")
+
+
 def ended_early(store: str, path: str, got: int, wanted: int) -> StoreError:
     """A body of `got` bytes where `wanted` were declared."""
     message = f"{store} broke off {path} after {got} of {wanted} bytes."

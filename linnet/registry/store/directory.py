@@ -13,10 +13,12 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 from linnet.registry.store.base import (
     AbsentError,
@@ -28,6 +30,7 @@ from linnet.registry.store.base import (
     checked_prefix,
     ended_early,
     is_path,
+    no_file,
     store_error,
     too_large,
 )
@@ -78,7 +81,7 @@ class DirectoryStore:
         self._sync_folders([target.parent])
 
     def read(self, path: str, *, limit: int, tag: str | None = None) -> Fetched | None:
-        with self._reading(path), (self.folder / checked_path(path)).open("rb") as file:
+        with self._reading(path), self._open(path) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
             raise too_large(self.url, path, limit)
@@ -86,7 +89,7 @@ class DirectoryStore:
         return None if now == tag else Fetched(data, now)
 
     def stream(self, path: str, start: int = 0) -> Iterator[bytes]:
-        with self._reading(path), (self.folder / checked_path(path)).open("rb") as file:
+        with self._reading(path), self._open(path) as file:
             size = os.fstat(file.fileno()).st_size
             if start > size:
                 raise beyond_end(self.url, path, start, size)
@@ -101,11 +104,20 @@ class DirectoryStore:
     def list(self, prefix: str) -> Iterator[str]:
         folder = checked_prefix(prefix)
         with self._reading(prefix or "."):
-            yield from self._below(folder)
+            yield from self._below(folder, set())
 
     def remove(self, path: str) -> None:
         with self._writing(path):
             (self.folder / checked_path(path)).unlink(missing_ok=True)
+
+    def _open(self, path: str) -> BinaryIO:
+        """A plain file, opened to be read. Whoever opened a pipe would wait for ever, and a device never ends."""
+        number = os.open(self.folder / checked_path(path), os.O_RDONLY | os.O_NONBLOCK)
+        mode = os.fstat(number).st_mode
+        if stat.S_ISREG(mode):
+            return open(number, "rb")
+        os.close(number)
+        raise AbsentError(self.url, path) if stat.S_ISDIR(mode) else no_file(self.url, path)
 
     def _create(self, path: str, target: Path, data: bytes | Path) -> bool:
         with self._writing(path), self._temporary(target, data) as temporary:
@@ -175,8 +187,13 @@ class DirectoryStore:
                 finally:
                     os.close(number)
 
-    def _below(self, prefix: str) -> Iterator[str]:
+    def _below(self, prefix: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+        """Every folder once: links may lead in circles."""
         try:
+            status = os.stat(self.folder / prefix)
+            if (status.st_dev, status.st_ino) in seen:
+                return
+            seen.add((status.st_dev, status.st_ino))
             entries = sorted(os.scandir(self.folder / prefix), key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
             return
@@ -185,7 +202,7 @@ class DirectoryStore:
             if not is_path(path):
                 continue
             if entry.is_dir():
-                yield from self._below(path + "/")
+                yield from self._below(path + "/", seen)
             else:
                 yield path
 

@@ -248,6 +248,25 @@ def test_a_folder_where_a_file_should_be(store: DirectoryStore) -> None:
     assert not store.create("versions/tiny", b"")
 
 
+def test_a_pipe_or_a_device_where_a_file_should_be(store: DirectoryStore) -> None:
+    store.create("objects/a", b"x")
+    os.mkfifo(store.folder / "objects/pipe")
+    (store.folder / "objects/zeros").symlink_to("/dev/zero")
+    for path in ("objects/pipe", "objects/zeros"):
+        for read in (lambda path=path: store.read(path, limit=9), lambda path=path: list(store.stream(path))):
+            with pytest.raises(StoreError, match=f"^{path} in .* is no plain file. Remove it: nothing of it was used"):
+                read()
+
+
+def test_links_that_lead_in_circles(store: DirectoryStore) -> None:
+    store.create("versions/tiny/1.json", b"{}")
+    for name in "abcd":
+        # A walk that followed them would have 4 ** 250 folders before it.
+        (store.folder / "versions" / name).symlink_to(".")
+        (store.folder / "versions" / f"{name}-tiny").symlink_to("tiny")
+    assert len(list(store.list("versions/"))) == 1
+
+
 def test_files_that_are_not_the_registrys_are_not_listed(store: DirectoryStore) -> None:
     store.create(VERSION, b"")
     for name in (".new-0123", ".DS_Store", "with space", "ä.json"):

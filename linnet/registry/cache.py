@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import re
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -90,7 +91,8 @@ class Cache:
         path = self.path(sha256)
         try:
             before = path.stat()
-            right = (size is None or before.st_size == size) and digest_file(path)[1] == sha256
+            right = stat.S_ISREG(before.st_mode) and (size is None or before.st_size == size)
+            right = right and digest_file(path)[1] == sha256
         except FileNotFoundError:
             return None
         if right:
@@ -107,6 +109,8 @@ class Cache:
             data = self.path(sha256).read_bytes()
         except FileNotFoundError:
             return None
+        except IsADirectoryError:
+            data = b""
         if hashlib.sha256(data).hexdigest() == sha256:
             return data
         self.get(sha256)

@@ -122,9 +122,10 @@ class Client:
             try:
                 os.rename(scratch, folder.parent)
             except OSError:
-                # Another process made the same meanwhile.
+                # Another process made the same meanwhile; what else lies there was never made in one piece.
                 if not folder.is_dir():
-                    raise
+                    self.cache.set_aside(folder.parent)
+                    os.rename(scratch, folder.parent)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(folder)) from None
         finally:

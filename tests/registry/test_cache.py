@@ -84,6 +84,15 @@ def test_a_wrong_file_is_set_aside_and_fetched_again(cache: Cache) -> None:
     assert server.starts == [0] * 4
 
 
+def test_what_is_no_file_is_set_aside(cache: Cache) -> None:
+    server = Server()
+    cache.path(SHA256).mkdir(parents=True)
+    assert cache.read(SHA256) is None
+    cache.path(SHA256).mkdir(parents=True)
+    assert fetched(cache, server) == DATA
+    assert [aside.is_dir() for aside in cache.wrong] == [True, True]
+
+
 def test_small_documents_are_hashed_as_they_are_read(cache: Cache) -> None:
     sha256 = cache.add(b"{}\n")
     assert cache.read(sha256) == b"{}\n"

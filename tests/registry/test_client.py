@@ -313,7 +313,16 @@ def test_a_poisoned_folder_is_set_aside_and_made_again(registry: Path) -> None:
     (located.folder / "bindings.json").symlink_to("/etc/hostname")
     with pytest.warns(RegistryWarning, match="set aside"):
         assert not (find_package("tiny").folder / "bindings.json").is_symlink()
-    assert len(list(Cache().quarantine.iterdir())) == 3
+    place = located.folder.parent
+    located.folder.chmod(0o755)
+    located.folder.rename(place / "another")
+    with pytest.warns(RegistryWarning, match="set aside"):
+        assert readme(find_package("tiny")) == "# Tiny 1.1.0"
+    Cache().set_aside(place)
+    place.write_bytes(b"no folder at all")
+    with pytest.warns(RegistryWarning, match="set aside"):
+        assert readme(find_package("tiny")) == "# Tiny 1.1.0"
+    assert len(list(Cache().quarantine.iterdir())) == 6
 
 
 def test_poisoned_objects_and_folders_together_are_fetched_again(registry: Path, web: Web) -> None:

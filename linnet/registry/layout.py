@@ -8,8 +8,12 @@ from collections.abc import Iterable
 from linnet.registry.package import name_fault
 from linnet.registry.semver import in_order, version_fault
 
+# A list may lag behind what writers wrote; not by so many events of one package.
+MOST_UNLISTED = 1000
 OBJECTS, VERSIONS, EVENTS, PACKAGES, NAMES, INDEX = "objects/", "versions/", "events/", "packages/", "names/", "index/"
 LATEST = "index/latest.json"
+# What a registry has at its top: one of them at least, once anything was written to it.
+FOLDERS = frozenset({*(path[:-1] for path in (OBJECTS, VERSIONS, EVENTS, PACKAGES, NAMES, INDEX)), "trust", "probes"})
 
 
 def object_path(sha256: str) -> str:
@@ -86,8 +90,14 @@ def listed_versions(paths: Iterable[str]) -> dict[str, list[str]]:
 
 
 def listed_events(paths: Iterable[str]) -> dict[str, list[int]]:
-    """Event numbers by name, ascending, of the paths of events."""
+    """Event numbers by name, ascending, of the paths of events.
+
+    Events have no gaps, so what comes more than MOST_UNLISTED after the one before it was not written by this program,
+    and is left out: whoever believed it would ask for each number on the way there.
+    """
     found: dict[str, list[int]] = {}
-    for name, number in filter(None, map(parse_event_path, paths)):
-        found.setdefault(name, []).append(number)
-    return {name: sorted(numbers) for name, numbers in sorted(found.items())}
+    for name, number in sorted(filter(None, map(parse_event_path, paths))):
+        numbers = found.setdefault(name, [])
+        if number - (numbers[-1] if numbers else 0) <= MOST_UNLISTED:
+            numbers.append(number)
+    return found

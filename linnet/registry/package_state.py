@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from linnet.registry.errors import Problem
-from linnet.registry.layout import event_path, version_path
+from linnet.registry.layout import MOST_UNLISTED, event_path, version_path
 from linnet.registry.record_reader import RecordError, UnknownSchemaError
 from linnet.registry.records import (
     VERSION_BYTES,
@@ -98,7 +98,8 @@ def fold_package(
 ) -> PackageRecord:
     """A package as its versions and its events 1 to `last_event` make it.
 
-    The records of versions that `known` lists are not read again: they never change.
+    The records of versions that `known` lists are not read again: they never change. Raises RecordError where more
+    than MOST_UNLISTED of the events are not there.
     """
     before = {entry.version: entry for entry in known.versions if entry.usable} if known is not None else {}
     entries: dict[str, VersionEntry] = {}
@@ -112,6 +113,8 @@ def fold_package(
         event = reader.event(name, number)
         if event is None:
             unknown.append(number)
+            if len(unknown) > MOST_UNLISTED:
+                raise _unbelievable(reader.registry, name, last_event)
         elif event.kind == "status":
             status, status_reason = event.status or status, event.reason
         elif event.kind == "alias":
@@ -131,3 +134,9 @@ def fold_package(
         events=last_event,
         unknown_events=tuple(unknown),
     )
+
+
+def _unbelievable(registry: Registry, name: str, last_event: int) -> RecordError:
+    message = f"{registry.url} says that {name} has {last_event} events, and more than {MOST_UNLISTED} are not there."
+    help = "The registry's copy is damaged: tell whoever keeps it (nest verify --registry)."
+    return RecordError([Problem("registry.damaged", name, message, help)])

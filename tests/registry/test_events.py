@@ -12,7 +12,9 @@ from watched_store import WatchedStore
 from linnet.registry.events import EventError, package_now, set_alias, set_status, unyank, yank
 from linnet.registry.generations import rebuild_index
 from linnet.registry.layout import event_path
+from linnet.registry.package_state import Reader, fold_package
 from linnet.registry.publish import publish_version
+from linnet.registry.record_reader import RecordError
 from linnet.registry.records import EventRecord, PackageRecord
 from linnet.registry.registry import Registry
 from linnet.registry.store.base import UncertainError
@@ -184,3 +186,20 @@ def test_an_event_that_cannot_be_read_is_kept_and_told(registry: Registry) -> No
     set_status(registry, "a", "deprecated")
     assert now(registry).unknown_events == ()
     assert now(registry).aliases == {"old": "0.1.0"}
+
+
+def test_a_number_far_beyond_the_others_is_no_event(registry: Registry) -> None:
+    """Who believed it would ask for a billion events."""
+    stray = event_path("a", 999_999_999)
+    registry.store.create(stray, b"{}")
+    event = yank(registry, "a", "0.2.0", "wrong bindings")
+    assert event is not None
+    assert event.number == 1
+    assert not rebuild_index(registry).changed
+    assert now(registry).events == 1
+    assert stray in list(registry.store.list("events/"))
+
+
+def test_a_number_of_events_that_cannot_be_is_no_reason_to_ask_for_each(registry: Registry) -> None:
+    with pytest.raises(RecordError, match=r"says that a has 1000000000 events, and more than 1000 are not there"):
+        fold_package(Reader(registry), "a", ["0.1.0"], 10**9, None)

@@ -90,7 +90,8 @@ class Cache:
         """The file of that digest, its bytes hashed now; None where it is not here. A wrong one is set aside."""
         path = self.path(sha256)
         try:
-            before = path.stat()
+            # Opening a pipe waits for ever, and a device that a link leads to may not end.
+            before = path.lstat()
             right = stat.S_ISREG(before.st_mode) and (size is None or before.st_size == size)
             right = right and digest_file(path)[1] == sha256
         except FileNotFoundError:
@@ -99,18 +100,17 @@ class Cache:
             return path
         # Another process may have replaced it by a right one meanwhile.
         with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == before.st_ino:
+            if path.lstat().st_ino == before.st_ino:
                 self.set_aside(path)
         return None
 
     def read(self, sha256: str) -> bytes | None:
         """The bytes of a small file, of that digest for certain; None where it is not here."""
         try:
-            data = self.path(sha256).read_bytes()
+            path = self.path(sha256)
+            data = path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else b""
         except FileNotFoundError:
             return None
-        except IsADirectoryError:
-            data = b""
         if hashlib.sha256(data).hexdigest() == sha256:
             return data
         self.get(sha256)

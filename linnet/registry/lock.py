@@ -63,17 +63,21 @@ class Lock:
 
 def active_lock() -> Lock | None:
     """The lock that holds: the file that `LINNET_LOCK` names, else `nest.lock` in the current folder; None where there
-    is none, or `LINNET_LOCK` is `off`. Raises LockError where it is damaged, or `LINNET_LOCK` names no file.
+    is none, or `LINNET_LOCK` is `off`. Raises LockError where it is damaged or no file, or `LINNET_LOCK` names none.
     """
     named = os.environ.get(VARIABLE, "")
     if named == OFF:
         return None
     path = Path(named).expanduser() if named else Path(LOCK_NAME)
     if not path.is_file():
-        if not named:
-            return None
-        message = f"{VARIABLE} names {path}, which is no file."
-        raise LockError([Problem("lock.missing", VARIABLE, message, f"Correct it, or unset it to use ./{LOCK_NAME}.")])
+        if named:
+            help = f"Correct it, or unset it to use ./{LOCK_NAME}."
+            raise LockError([Problem("lock.missing", VARIABLE, f"{VARIABLE} names {path}, which is no file.", help)])
+        if os.path.lexists(path):
+            # What it was meant to pin is not to be taken for anything.
+            help = f"Restore it from version control, or set {VARIABLE}={OFF}."
+            raise LockError([Problem("lock.damaged", LOCK_NAME, f"{LOCK_NAME} is no file.", help)])
+        return None
     return read_lock(path)
 
 
@@ -105,6 +109,8 @@ def read_lock(path: Path) -> Lock:
                 registry=item.take("registry", line, ""),
             )
             item.close()
+    if listed is not None:
+        listed.close()
     table.close()
     if problems:
         raise LockError(problems)

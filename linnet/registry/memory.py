@@ -16,8 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from linnet.registry.configured import data_folder
+from linnet.registry.semver import version_fault
 
 _GENERATIONS = ".generations"
+# What is no such line was not written here, or not whole.
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Memory:
 
     def generation(self) -> int:
         """The highest generation of the index that was seen; 0 where none was."""
-        return max((int(line) for line in self._lines(_GENERATIONS) if line.isascii() and line.isdigit()), default=0)
+        return max((int(line) for line in self._lines(_GENERATIONS) if _NUMBER.fullmatch(line)), default=0)
 
     def saw_generation(self, number: int) -> None:
         """Remember a generation."""
@@ -63,9 +67,9 @@ class Memory:
         events = 0
         for line in self._lines(name):
             match line.split(" "):
-                case ["version", version, sha256] if re.fullmatch("[0-9a-f]{64}", sha256):
+                case ["version", version, sha256] if version_fault(version) is None and _DIGEST.fullmatch(sha256):
                     versions.setdefault(version, sha256)
-                case ["events", number] if number.isascii() and number.isdigit():
+                case ["events", number] if _NUMBER.fullmatch(number):
                     events = max(events, int(number))
         return SeenPackage(versions, events)
 

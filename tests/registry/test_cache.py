@@ -91,6 +91,13 @@ def test_what_is_no_file_is_set_aside(cache: Cache) -> None:
     cache.path(SHA256).mkdir(parents=True)
     assert fetched(cache, server) == DATA
     assert [aside.is_dir() for aside in cache.wrong] == [True, True]
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        cache.path(SHA256).unlink(missing_ok=True)
+        make(cache.path(SHA256))
+        assert cache.read(SHA256) is None
+        make(cache.path(SHA256))
+        assert fetched(cache, server) == DATA
+    assert len(cache.wrong) == 6
 
 
 def test_small_documents_are_hashed_as_they_are_read(cache: Cache) -> None:

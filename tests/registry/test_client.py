@@ -409,6 +409,24 @@ def test_a_version_that_changed_is_refused(registry: Path) -> None:
     assert "is not what it was: a published version never changes." in refusal("tiny", kind=RefusedError)
 
 
+def test_a_version_that_changed_where_the_small_file_has_no_room_is_refused(registry: Path) -> None:
+    find_package("tiny@1.0.0")
+    path, package = package_of(registry)
+    path.write_bytes(PackageRecord("tiny", package.versions[1:], omitted=1).to_bytes())
+    assert readme(find_package("tiny@1.0.0")) == "# Tiny 1.0.0"
+    record = registry / version_path("tiny", "1.0.0")
+    overwrite(record, json.dumps({**json.loads(record.read_bytes()), "publish_id": "0" * 32}).encode())
+    assert "is not what it was: a published version never changes." in refusal("tiny@1.0.0", kind=RefusedError)
+
+
+def test_memory_that_was_damaged_is_read_as_far_as_it_goes(registry: Path, tmp_path: Path) -> None:
+    find_package("tiny")
+    (seen,) = (tmp_path / "client" / "data" / "seen").rglob("tiny")
+    with seen.open("a") as file:
+        file.write(f"events {'9' * 5000}\nversion ../x {'0' * 64}\nversion 1.0.0")
+    assert readme(find_package("tiny")) == "# Tiny 1.1.0"
+
+
 def test_an_older_generation_of_the_index_is_refused(registry: Path, web: Web) -> None:
     source = Client(web.url).sources[0]
     first = source.index()

@@ -149,6 +149,7 @@ def test_a_lock_reads_back_and_keeps_the_rest(registry: Path) -> None:
         ('{"schema": 1, "packages": {"Tiny": {}}}', "packages.Tiny is not the name of a package."),
         ('{"schema": 1, "packages": {"tiny": {}}}', "packages.tiny.sha256 is missing."),
         ('{"schema": 1, "packages": {}, "more": 1}', "more is not a key of the schema"),
+        ('{"schema": 1, "packages": {"tiny": {}, "tiny": {}}}', "packages.tiny is there more than once."),
     ],
 )
 def test_a_damaged_lock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str) -> None:
@@ -158,6 +159,19 @@ def test_a_damaged_lock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         find_package("tiny")
     assert said in str(caught.value)
     assert "Restore it from version control, or write it anew: nest pull --lock NAME" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_lock_that_is_no_file_pins_nothing_silently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if kind == "folder":
+        Path("nest.lock").mkdir()
+    else:
+        Path("nest.lock").symlink_to("nowhere")
+    with pytest.raises(LockError, match=r"^nest\.lock is no file\. Restore it from version control"):
+        find_package("tiny")
 
 
 def test_what_comes_from_no_registry_cannot_be_pinned(make_package: MakePackage) -> None:
@@ -197,7 +211,8 @@ def test_a_cache_that_is_whole(registry: Path) -> None:
 def test_poison_is_found_and_repaired_on_request(registry: Path) -> None:
     located = find_package("tiny")
     client, cache = Client(), Cache()
-    digests = cache.digests()
+    # Not the version's record, without which the folder's files are not known.
+    digests = [digest for digest in cache.digests() if digest != located.sha256]
     overwrite(cache.path(digests[0]), b"poison")
     overwrite(located.folder / "README.md", b"poison")
     found = verify_cache(client)

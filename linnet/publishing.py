@@ -6,7 +6,7 @@ The registry publishes plain values; what they say is found out here, by the roo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +14,27 @@ from typing import Any
 from linnet import nest
 from linnet.benchmark import find_here, run_bench
 from linnet.gating import gate_for_publish
-from linnet.registry.bench import BenchReport, read_bench, sources_digest
+from linnet.registry.bench import BENCH_NAME, BenchReport, read_bench, sources_digest
 from linnet.registry.configured import configured_registries
-from linnet.registry.errors import PackageError, Problem, bare, nearest, shown
+from linnet.registry.errors import PackageError, Problem, RegistryError, bare, listed, nearest, shown
 from linnet.registry.gate_report import GateReport
 from linnet.registry.index import package_version
 from linnet.registry.locate import ALIKE, Located
-from linnet.registry.package import CARD_NAME, name_fault, package_files
+from linnet.registry.package import CARD_NAME, digest_file, name_fault, package_files
+from linnet.registry.pins import OBJECT_BYTES
 from linnet.registry.publish import (
     Publication,
     Published,
+    PublishError,
     check_publishable,
     make_publication,
     publish_version,
 )
+from linnet.registry.records import VersionRecord
 from linnet.registry.registry import Registry
 from linnet.registry.report import CheckReport
 from linnet.registry.store.open import open_store
+from linnet.registry.weights import locate_weights
 
 Watch = Callable[[Sequence[Any]], Iterable[Any]]
 Say = Callable[[str], None]
@@ -111,6 +115,7 @@ def plan_publish(
     """
     target = open_registry(registry)
     package = find_working(name_or_dir)
+    before = _held_files(package, weights)
     say("check")
     report = nest.check(_reference(package), smoke=smoke, weights=weights)
     if not report.ok:
@@ -125,7 +130,33 @@ def plan_publish(
     if gate and not there:
         say("gate")
         publication = with_gate(publication, gate_for_publish(package, target, check=report, bench=figures))
+    # Measuring writes its report into the package.
+    _refuse_change(publication.record, before, _held_files(package, weights), but=BENCH_NAME if bench else None)
     return Plan(target.url, publication, there)
+
+
+def _held_files(package: Located, weights: Path | None) -> dict[str, str]:
+    """The sha256 of every file that a registry would hold of the package, as it is now; none where the check says why
+    there can be none."""
+    try:
+        card = package.card()
+        found = {file.path: file.sha256 for file in package_files(package.folder, skip=frozenset(card.weights.files))}
+        beside = locate_weights(package.folder, card, weights).local if card.weights.repo is None else {}
+        small = {name: path for name, path in beside.items() if path.is_file() and path.stat().st_size <= OBJECT_BYTES}
+        return found | {name: digest_file(path)[1] for name, path in small.items()}
+    except RegistryError:
+        return {}
+
+
+def _refuse_change(record: VersionRecord, before: Mapping[str, str], after: Mapping[str, str], but: str | None) -> None:
+    """Raises PublishError where what was checked, run or compared is not what would be published; `but` one file."""
+    held = {file.path: file.sha256 for file in record.files}
+    held |= {file.path: file.sha256 for file in record.weights.files if file.object}
+    names = {name for name in {*held, *before, *after} if name != but}
+    changed = sorted(name for name in names if not before.get(name) == held.get(name) == after.get(name))
+    if changed:
+        message = f"{listed(changed, 3)} of {record.name} changed while it was checked."
+        raise PublishError([Problem("publish.changed", changed[0], message, "Publish again once it is finished.")])
 
 
 def find_working(name_or_dir: str | os.PathLike[str]) -> Located:

@@ -321,3 +321,24 @@ def test_the_quick_tour(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # What a client fetches before the files is small.
     held = [path for part in ("packages", "versions") for path in (tmp_path / "registry" / part).rglob("*.json")]
     assert sum(path.stat().st_size for path in held) < 50_000
+
+
+@pytest.mark.parametrize("file", ["lib.linnet", "model.safetensors", "new.md"])
+@pytest.mark.parametrize("step", ["check", "gate"])
+def test_what_changes_while_it_is_checked_is_not_published(
+    versioned: Path, registry: Path, monkeypatch: pytest.MonkeyPatch, step: str, file: str
+) -> None:
+    """An editor that saves meanwhile: the results would be those of other bytes."""
+    module, name = {"check": (nest, "check"), "gate": (publishing, "gate_for_publish")}[step]
+    real = getattr(module, name)
+
+    def then_change(*arguments: Any, **named: Any) -> Any:
+        found = real(*arguments, **named)
+        data = (versioned / file).read_bytes() if (versioned / file).exists() else b"# "
+        (versioned / file).write_bytes(data[:-1] + bytes([data[-1] ^ 0x10]) if file.endswith("s") else data + b"\n")
+        return found
+
+    monkeypatch.setattr(module, name, then_change)
+    with pytest.raises(PublishError, match=f'"{file}" of tiny changed while it was checked'):
+        publishing.plan_publish(versioned, smoke="none")
+    assert not registry.exists()

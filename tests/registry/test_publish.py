@@ -164,6 +164,17 @@ def test_a_file_that_changes_meanwhile_is_noticed(registry: Registry, make: Make
     assert registry.versions("a") == []
 
 
+def test_a_file_that_became_a_pipe_is_noticed(registry: Registry, make: Make) -> None:
+    publication = make()
+    path = publication.objects[publication.record.files[0].sha256]
+    assert isinstance(path, Path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(PublishError, match="changed while it was published"):
+        publish_version(registry, publication)
+    assert registry.versions("a") == []
+
+
 @pytest.mark.parametrize("damage", [b"other bytes", b"", None])
 def test_an_object_that_is_not_what_it_should_be_is_written_again(
     registry: Registry, make: Make, damage: bytes | None

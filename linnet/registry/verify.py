@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,11 +98,13 @@ def verify_cache(client: Client, *, repair: bool = False, watch: Watch = iter) -
     for sha256 in watch(cache.digests()):
         path = cache.path(sha256)
         with contextlib.suppress(FileNotFoundError):
-            size, got = digest_file(path)
+            plain = stat.S_ISREG(path.stat().st_mode)
+            size, got = digest_file(path) if plain else (0, "")
             found.hashed(size)
             if got != sha256:
                 repaired = repair and _refetched(client, path, Wanted(sha256, f"the object {sha256}"))
-                found.found("object", sha256, f"{path} has the sha256 {got}.", help, repaired=repaired)
+                message = f"{path} has the sha256 {got}." if plain else f"{path} is no file."
+                found.found("object", sha256, message, help, repaired=repaired)
     for folder in sorted(cache.root.glob("versions/[0-9a-f][0-9a-f]/*/*")):
         resolved = _kept_version(cache, folder.parent.name)
         right = resolved is not None and holds(folder, package_wanted(resolved))
@@ -330,13 +333,14 @@ def _says(registry: Registry, package: PackageRecord) -> bool:
 
 
 def _kept_version(cache: Cache, sha256: str) -> Resolved | None:
-    data = cache.read(sha256)
-    if data is None:
-        return None
     try:
-        return Resolved("", VersionRecord.from_bytes(data, sha256), sha256)
-    except RecordError:
+        # Not by way of what sets wrong files aside: without `repair` nothing changes.
+        path = cache.path(sha256)
+        data = path.read_bytes() if path.is_file() else b""
+        record = VersionRecord.from_bytes(data, sha256)
+    except (OSError, RecordError):
         return None
+    return Resolved("", record, sha256) if hashlib.sha256(data).hexdigest() == sha256 else None
 
 
 def _refetched(client: Client, path: Path, wanted: Wanted) -> bool:

@@ -208,6 +208,27 @@ def test_a_cache_that_is_whole(registry: Path) -> None:
     assert found.to_dict()["problems"] == []
 
 
+@pytest.mark.parametrize("poison", [b"poison", None])
+def test_looking_at_a_poisoned_record_changes_nothing(registry: Path, poison: bytes | None) -> None:
+    """The digests of records are another each time: that of this one may come first or last."""
+    located = find_package("tiny")
+    client, cache = Client(), Cache()
+    assert located.sha256 is not None
+    record = cache.path(located.sha256)
+    if poison is None:
+        record.chmod(0o644)
+        record.unlink()
+        record.mkdir()
+    else:
+        overwrite(record, poison)
+    for _ in range(2):
+        assert sorted(kinds(verify_cache(client))) == ["folder", "object"]
+    assert list(cache.quarantine.glob("*")) == []
+    assert verify_cache(client, repair=True).ok
+    assert find_package("tiny").sha256 == located.sha256
+    assert verify_cache(client).problems == ()
+
+
 def test_poison_is_found_and_repaired_on_request(registry: Path) -> None:
     located = find_package("tiny")
     client, cache = Client(), Cache()

@@ -118,9 +118,16 @@ def _quiet(ctx: click.Context, option: click.Parameter, quiet: bool) -> bool:
     return quiet
 
 
+# What has been said: a command that looks a package up again has nothing new to warn of.
+_warned: set[str] = set()
+
+
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """A warning of ours as a sentence; others as Python shows them."""
+    """A warning of ours as a sentence, once; others as Python shows them."""
     if category.__module__.partition(".")[0] == "linnet":
+        if str(message) in _warned:
+            return
+        _warned.add(str(message))
         click.echo(click.style("Warning: ", fg="yellow") + str(message), err=True)
     else:
         sys.stderr.write(warnings.formatwarning(message, category, *place[:2]))

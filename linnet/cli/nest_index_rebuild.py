@@ -21,7 +21,7 @@ def command(registry: str | None, as_json: bool, quiet: bool) -> int:
 
     Nothing is written where they agree already. What this program cannot read is passed over, named and kept.
 
-    Example: nest index rebuild --registry ./registry
+    Example: nest index rebuild --registry ~/registry
     """
     from linnet.language.words import counted
     from linnet.publishing import open_registry

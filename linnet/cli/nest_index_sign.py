@@ -50,7 +50,7 @@ def command(
     refresh.pem, which --refresh needs alone. Look at the changes that are shown: they are what your signature vouches
     for. Needs the extra sign.
 
-    Example: nest index sign --registry ./registry --keys keys --init
+    Example: nest index sign --registry ~/registry --keys keys --init
     """
     from linnet.publishing import open_registry
     from linnet.registry import sign

@@ -53,13 +53,19 @@ def show_listed(packages: list[Listed], as_json: bool) -> None:
                 item.version or "-",
                 item.family,
                 item.license,
-                item.title + (f" ({item.status})" if item.status != "active" else ""),
+                item.title + "".join(f" ({word})" for word in _against(item)),
                 item.registry or "ships here",
             )
             for item in packages
         ]
         for line in table(rows):
             click.echo(line)
+
+
+def _against(item: Listed) -> list[str]:
+    """What keeps its newest version from being taken, or from being the thing to take."""
+    words = [item.status] if item.status != "active" else []
+    return [*words, "yanked"] if item.yanked else words
 
 
 def _list_folder(nests: Path, as_json: bool) -> int:

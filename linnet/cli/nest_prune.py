@@ -35,7 +35,7 @@ def command(
     Versions, events and what they need are never removed. An object that no version has may belong to a publish that
     is under way: it is remembered, and removed by a later prune.
 
-    Example: nest prune --registry ./registry --orphans
+    Example: nest prune --registry ~/registry --orphans
     """
     from datetime import timedelta
 

@@ -59,6 +59,7 @@ def command(package: str, registry: str | None, offline: bool, as_json: bool) ->
 def _facts(record: dict[str, Any]) -> list[tuple[str, list[str]]]:
     """What is shown: labels, each with its values, one below the other."""
     from linnet.language.words import counted
+    from linnet.registry.index import one_line
     from linnet.registry.package import human_size
     from linnet.registry.parameters import human_count
 
@@ -73,7 +74,7 @@ def _facts(record: dict[str, Any]) -> list[tuple[str, list[str]]]:
         ("licence", [model["license"]]),
         ("tags", [", ".join(model.get("tags", []))]),
         ("generics", [", ".join(f"{name} = {value}" for name, value in record["generics"].items())]),
-        ("entries", [entry["signature"] for entry in record["entries"]]),
+        ("entries", [one_line(entry["signature"]) for entry in record["entries"]]),
         ("weights", [place, *weights["files"]]),
         ("files", [f"{file['path']}, {human_size(file['size'])}" for file in record["files"]]),
     ]

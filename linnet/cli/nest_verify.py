@@ -37,7 +37,7 @@ def command(
 ) -> int:
     """Hash again what is kept: the cache and nest.lock, or the packages NAME, or a whole registry.
 
-    Example: nest verify --registry ./registry --repair
+    Example: nest verify --registry ~/registry --repair
     """
     from linnet.registry.client import Client
 

@@ -15,6 +15,7 @@ from linnet.registry.gate_figures import LIMITS, limits
 from linnet.registry.gate_findings import NOTICE, REGRESSION, Change, GateFinding, Place, settle
 from linnet.registry.gate_places import Places
 from linnet.registry.gate_snapshot import Parameter, Snapshot
+from linnet.registry.index import one_line
 from linnet.registry.report import CheckReport, Finding
 from linnet.registry.semver import next_free
 
@@ -136,7 +137,7 @@ def _changed(old: Parameter, new: Parameter, same_weights: bool, places: Places)
 def _entries(old: Mapping[str, str], new: Mapping[str, str], places: Places) -> Iterator[GateFinding]:
     for name in old.keys() - new.keys():
         left = f"The entries are {listed(sorted(new))}."
-        message = f"The entry {name} is gone: {_one_line(old[name])}"
+        message = f"The entry {name} is gone: {_shortened(old[name])}"
         help = f"Restore it, so that run_entry({name!r}, ...) goes on to work. {left}"
         yield GateFinding("entry-removed", REGRESSION, name, message, help, places.entry(name))
     for name in new.keys() - old.keys():
@@ -152,8 +153,8 @@ def _entries(old: Mapping[str, str], new: Mapping[str, str], places: Places) -> 
         yield GateFinding("entry-changed", severity, name, message, help, places.entry(name))
 
 
-def _one_line(signature: str) -> str:
-    text = " ".join(signature.split())
+def _shortened(signature: str) -> str:
+    text = one_line(signature)
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 

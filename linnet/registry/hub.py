@@ -23,6 +23,8 @@ RETRY_DELAYS = (0.5, 1.0, 2.0)
 CONNECT_SECONDS = 10.0
 # A server that asks for a longer pause is told to the user instead of waited for.
 LONGEST_PAUSE = 5.0
+# The way out for who reads weights; who wants something else of the Hub replaces it.
+OTHER_WEIGHTS = "give a folder with the weights (--weights, weights=)"
 Result = TypeVar("Result")
 
 # Every way in which the Hub can fail us, by the word that `HubError.reasons` gives.
@@ -140,7 +142,7 @@ def transport_errors(target: HubTarget) -> Iterator[None]:
         raise target.error(
             "offline",
             f"{target.name} is not on this machine, and offline mode is on.",
-            "Unset HF_HUB_OFFLINE, or give a folder with the weights (--weights, weights=).",
+            f"Unset HF_HUB_OFFLINE, or {OTHER_WEIGHTS}.",
         ) from None
     except httpx2.TooManyRedirects:
         raise target.error(
@@ -162,7 +164,7 @@ def transport_errors(target: HubTarget) -> Iterator[None]:
         raise target.error(
             "unreachable",
             f"No connection to {target.endpoint}: {shown(str(error))}.",
-            "Check the network and HF_ENDPOINT, or give a folder with the weights (--weights, weights=).",
+            f"Check the network and HF_ENDPOINT, or {OTHER_WEIGHTS}.",
         ) from None
 
 
@@ -171,7 +173,7 @@ def timeout_error(target: HubTarget) -> HubError:
     return target.error(
         "timeout",
         f"{target.endpoint} did not answer for {target.name} in time.",
-        "Try again later, or give a folder with the weights (--weights, weights=).",
+        f"Try again later, or {OTHER_WEIGHTS}.",
     )
 
 
@@ -210,7 +212,7 @@ def status_error(target: HubTarget, response: httpx2.Response, token: bool) -> H
         return target.error(
             "range-ignored",
             f"{target.endpoint} ignored the range and offered all of {target.name}, which was not read.",
-            "Use an endpoint that answers range requests, or give a folder with the weights (--weights, weights=).",
+            f"Use an endpoint that answers range requests, or {OTHER_WEIGHTS}.",
         )
     if code == "GatedRepo":
         step = "" if token else ", then log in with: hf auth login"

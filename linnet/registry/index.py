@@ -83,6 +83,17 @@ def package_version(package: Path, card: Card) -> str | None:
     return version if isinstance(version, str) else None
 
 
+def one_line(signature: str) -> str:
+    """A signature of a record in one line, without the commas and spaces that its line breaks stand for."""
+    text = ""
+    for line in map(str.strip, signature.splitlines()):
+        if line[:1] in (")", "]", ">"):
+            text = text.removesuffix(",") + line
+        else:
+            text += line if not text or text[-1] in "([<" else f" {line}"
+    return text
+
+
 def index_text(index: Mapping[str, Any]) -> str:
     """An index or a record as the bytes of a file: keys sorted, a newline at the end."""
     return json.dumps(index, ensure_ascii=False, indent=1, sort_keys=True) + "\n"

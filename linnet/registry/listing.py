@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from linnet.registry.card import read_card
 from linnet.registry.client import Client
 from linnet.registry.errors import RegistryError, RegistryWarning
+from linnet.registry.index import package_record, package_version
 from linnet.registry.locate import BUNDLED, package_folders
 from linnet.registry.records import IndexPackage
 
@@ -19,7 +20,8 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A package in a list, as its newest version is. `registry` None: it ships here. Sizes are in bytes."""
+    """A package in a list, as its newest version is; `yanked` where no other is left. `registry` None: it ships here.
+    Sizes are in bytes."""
 
     name: str
     version: str | None
@@ -33,6 +35,7 @@ class Listed:
     weights_size: int | None
     versions: int
     status: str
+    yanked: bool
     registry: str | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,9 +84,14 @@ def list_packages(client: Client, *, bundled: bool = True) -> list[Listed]:
 
 
 def search(packages: Iterable[Listed], query: Query) -> list[Listed]:
-    """The packages that fit, those whose name has a word first, then by name."""
+    """The packages that fit, those whose name has a word first, then by name.
+
+    Only where a bound is given are the parameters of those that ship here counted, which checks each.
+    """
     words = [word.casefold() for word in query.words]
     hits = [item for item in packages if _fits(item, query, words)]
+    if query.least is not None or query.most is not None:
+        hits = [item for item in map(_counted, hits) if _bounded(item.parameter_count, query)]
     return sorted(hits, key=lambda item: (not any(word in item.name for word in words), item.name))
 
 
@@ -96,15 +104,22 @@ def count_of(text: str) -> int | None:
 def _fits(item: Listed, query: Query, words: Sequence[str]) -> bool:
     text = " ".join((item.name, item.title, item.summary, item.family, *item.tags)).casefold()
     tags = {tag.casefold() for tag in item.tags}
-    bounded = query.least is not None or query.most is not None
-    count = item.parameter_count
     return (
         all(word in text for word in words)
         and all(tag.casefold() in tags for tag in query.tags)
         and (query.family is None or item.family.casefold() == query.family.casefold())
         and (query.license is None or query.license.casefold() in item.license.casefold())
-        and (not bounded or (count is not None and (query.least or 0) <= count <= (query.most or count)))
     )
+
+
+def _bounded(count: int | None, query: Query) -> bool:
+    return count is not None and (query.least or 0) <= count and (query.most is None or count <= query.most)
+
+
+def _counted(item: Listed) -> Listed:
+    if item.registry is not None or item.parameter_count is not None:
+        return item
+    return replace(item, parameter_count=package_record(BUNDLED / item.name)["parameter_count"])
 
 
 def _listed(item: IndexPackage, registry: str) -> Listed:
@@ -121,16 +136,18 @@ def _listed(item: IndexPackage, registry: str) -> Listed:
         weights_size=_count(summary.get("weights_size")),
         versions=len(item.package.versions) + item.package.omitted,
         status=item.package.status,
+        yanked=all(entry.yanked for entry in item.package.versions),
         registry=registry,
         **texts,
     )
 
 
 def _shipped(name: str) -> Listed:
-    model = read_card(BUNDLED / name).model
+    card = read_card(BUNDLED / name)
+    model = card.model
     return Listed(
         name=name,
-        version=model.version,
+        version=package_version(BUNDLED / name, card),
         title=model.title,
         summary=model.summary,
         license=model.license,
@@ -141,6 +158,7 @@ def _shipped(name: str) -> Listed:
         weights_size=None,
         versions=0,
         status="active",
+        yanked=False,
         registry=None,
     )
 

@@ -175,7 +175,9 @@ def _from_registries(client: Client, name: str, wanted: str | None, locked: bool
         return locate(client, resolved)
     bundled = BUNDLED / name
     if (bundled / CARD_NAME).is_file():
-        version = read_card(bundled).model.version
+        from linnet.registry.index import package_version
+
+        version = package_version(bundled, read_card(bundled))
         if wanted is None or wanted == version:
             if unreachable is not None:
                 message = f"{unreachable.problems[0]} The {name} that ships here was taken."
@@ -228,6 +230,7 @@ def _refuse_other_folders(folder: Path) -> None:
 
 def _from_hub(text: str, offline: bool | None) -> Located:
     from linnet.registry.fetch import fetch_package
+    from linnet.registry.hub import OTHER_WEIGHTS
 
     repo, _, revision = text.partition("@")
     try:
@@ -240,7 +243,7 @@ def _from_hub(text: str, offline: bool | None) -> Located:
                 problem,
                 message=start + problem.message,
                 help=problem.help.replace("weights.repo", "the name").replace(
-                    "give a folder with the weights (--weights, weights=)", "name the package's folder"
+                    OTHER_WEIGHTS, "name the package's folder"
                 ),
             )
             for problem in error.problems

@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -184,9 +184,9 @@ def push_errors(repo: str) -> Iterator[None]:
     """Turns what `huggingface_hub` raises while it writes to a repository into HubError."""
     from huggingface_hub.errors import HfHubHTTPError
 
-    from linnet.registry.hub import hub_endpoint, hub_errors
+    from linnet.registry.hub import OTHER_WEIGHTS, hub_endpoint, hub_errors
 
-    with hub_errors(repo):
+    with _without(f", or {OTHER_WEIGHTS}"), hub_errors(repo):
         try:
             yield
         except HfHubHTTPError as error:
@@ -198,6 +198,17 @@ def push_errors(repo: str) -> Iterator[None]:
             reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
             message = f"Files could not be sent to {hub_endpoint()}: {shown(reason)}."
             raise HubError([Problem("hub.unreachable", repo, message, "Push again.")]) from None
+
+
+@contextmanager
+def _without(advice: str) -> Iterator[None]:
+    """Leaves out of an error's next steps what helps only who reads from the Hub."""
+    try:
+        yield
+    except HubError as error:
+        if not any(advice in item.help for item in error.problems):
+            raise
+        raise HubError(replace(item, help=item.help.replace(advice, "")) for item in error.problems) from None
 
 
 def _status_error(repo: str, error: HfHubHTTPError) -> HubError | HfHubHTTPError:

@@ -56,7 +56,7 @@ def require_tuf() -> None:
         import_module("tuf.api.metadata")
         import_module("cryptography")
     except ModuleNotFoundError as error:
-        help = "Install it: pip install 'linnet-nest[sign]'."
+        help = "Install it: pip install cryptography 'securesystemslib[crypto]' tuf."
         raise _refused("sign", f"Signing needs {error.name}, which is not installed.", help) from None
 
 

@@ -256,7 +256,9 @@ class SignedStore:
             from tuf.api import exceptions
         except ModuleNotFoundError:
             message = f"{self.url} must be signed under {self.root.file}, and what checks signatures is not installed."
-            raise _refused(self.url, message, "Install it: pip install 'linnet-nest[sign]'.") from None
+            raise _refused(
+                self.url, message, "Install it: pip install cryptography 'securesystemslib[crypto]' tuf."
+            ) from None
         keeper = "Ask whoever keeps the registry"
         try:
             yield

@@ -75,7 +75,7 @@ class _Findings:
         self.size += size
 
     def found(self, kind: str, where: str, message: str, help: str, *, repaired: bool = False) -> None:
-        problem = Problem(f"verify.{kind}", where, message, help)
+        problem = Problem(f"verify.{kind}", where, message, "That is repaired." if repaired else help)
         self.problems.append(problem)
         self.repaired += repaired
         if not repaired:

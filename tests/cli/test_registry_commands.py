@@ -67,6 +67,10 @@ def test_list_and_search(nest: Nest, published: Path, registry: Path) -> None:
     assert names("linear", "--min-parameters", "29") == []
     assert names("gpt2", "--max-parameters", "1k") == []
     assert names("gpt2") == ["gpt2"]
+    # Those that ship here have versions and counts as well.
+    assert names("fp8", "--max-parameters", "8B") == ["qwen3-tiny-fp8"]
+    (found,) = json.loads(nest("search", "gpt2", "--min-parameters", "124M", "--json").stdout)
+    assert (found["version"], found["parameter_count"]) == ("0.1.0", 124_439_808)
     none = nest("search", "tyni")
     assert (none.returncode, none.stdout) == (0, "")
     assert "is like that. The nearest name is tiny." in none.stderr
@@ -120,7 +124,9 @@ def test_pull_lock_and_verify(nest: Nest, published: Path, registry: Path, tmp_p
     assert (
         "is not what its version's record says. Set it aside and fetch it again: nest verify --repair." in done.stdout
     )
-    assert nest("verify", "--repair", "--quiet").returncode == 0
+    done = nest("verify", "--repair")
+    assert done.returncode == 0
+    assert "is not what its version's record says. That is repaired." in done.stdout
     assert nest("verify", "tiny", "--repair").returncode == 0
     assert nest("verify", "--registry", registry).returncode == 0
     (found,) = json.loads(nest("verify", "--registry", registry, "--json").stdout)
@@ -132,6 +138,13 @@ def test_a_warning_is_a_sentence(nest: Nest, published: Path, registry: Path) ->
     done = nest("pull", "tiny@1.1.0", before="import warnings\nwarnings.simplefilter('default')\n")
     assert done.returncode == 0
     assert done.stderr == "Warning: tiny 1.1.0 was yanked (wrong). Move to 1.0.0, the newest.\n"
+    done = nest("pull", "tiny@1.1.0", "tiny@1.1.0", before="import warnings\nwarnings.simplefilter('always')\n")
+    assert done.stderr.count("Warning: ") == 1
+    assert "(yanked)" not in nest("list").stdout
+    nest("yank", "tiny@1.0.0", "--registry", registry, "--reason", "wrong")
+    assert next(line for line in nest("list").stdout.splitlines() if line.startswith("tiny ")).split()[4:6] == [
+        *("Tiny", "(yanked)"),
+    ]
 
 
 def test_other_commands_take_names_of_registries(nest: Nest, published: Path, registry: Path, tmp_path: Path) -> None:

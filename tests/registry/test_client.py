@@ -126,7 +126,11 @@ def test_statuses(registry: Path) -> None:
         ),
         ("tiny@1.0", 'tiny has no version or alias "1.0" in {}. The nearest is 1.1.0; it has 1.1.0, 1.0.0, '),
         ("tny", "no package of that name in the registry {}. The nearest is tiny; all-minilm-l6-v2, "),
-        ("qwen3-8b@9.9.9", "qwen3-8b@9.9.9 is in no registry, and the qwen3-8b that ships here has no version."),
+        (
+            "qwen3-8b@9.9.9",
+            "qwen3-8b@9.9.9 is in no registry, and the qwen3-8b that ships here has the version 0.1.0. "
+            "Name qwen3-8b alone to take it.",
+        ),
         ("tiny@", 'There is no folder "tiny@", and no package of that name.'),
     ],
 )
@@ -138,6 +142,11 @@ def test_what_is_not_there_gets_the_nearest(registry: Path, name: str, said: str
 def test_addresses_that_are_none(registry: Path, tmp_path: Path) -> None:
     nowhere = str(tmp_path / "nowhere")
     assert f'There is no registry "{nowhere}": that folder does not exist.' in refusal("tiny", nowhere)
+    other = tmp_path / "sources"
+    (other / "module").mkdir(parents=True)
+    said = f'"{other}" holds other things and is no registry. Name its folder, or a new one.'
+    assert said in refusal("tiny", str(other), StoreError)
+    assert said.replace(str(other), other.as_uri()) in refusal("tiny", other.as_uri(), StoreError)
     assert "names no kind of registry. Use https:// instead." in refusal("tiny", "htps://example.org", StoreError)
     assert "--registry names a registry by an empty text" in refusal("tiny", "")
     assert f"No connection to {UNREACHABLE}" in refusal("tiny", UNREACHABLE, UnreachableError)
@@ -150,7 +159,7 @@ def test_the_default_registry_need_not_be_there(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_ships_here_comes_last(registry: Path, make_package: MakePackage) -> None:
-    assert find_package("gpt2") == Located(BUNDLED / "gpt2")
+    assert find_package("gpt2") == Located(BUNDLED / "gpt2") == find_package("gpt2@0.1.0")
     with pytest.warns(RegistryWarning, match="No connection to .* The gpt2 that ships here was taken"):
         assert find_package("gpt2", registry=UNREACHABLE) == Located(BUNDLED / "gpt2")
     package = make_package(card=CARD.replace('"tiny"', '"gpt2"'))

@@ -14,7 +14,7 @@ from tiny_package import CARD, COMMIT, SOURCE, MakePackage
 
 from linnet.registry.check import check_package
 from linnet.registry.errors import PackageError
-from linnet.registry.index import index_text, package_record, write_index
+from linnet.registry.index import index_text, one_line, package_record, write_index
 from linnet.registry.index_build import build_index
 
 
@@ -95,6 +95,18 @@ def test_optional_parameters_count_where_the_bindings_name_them(make_package: Ma
     tensors = [("layer.weight", "F32", (4, 4)), ("layer.bias", "F32", (4,))]
     package = make_package(bindings={"weight": "layer.weight", "bias": "layer.bias"}, tensors=tensors)
     assert package_record(package)["parameter_count"] == 20
+
+
+@pytest.mark.parametrize(
+    ("signature", "line"),
+    [
+        ("pub entry f<\n  B: Dim,\n>(\n  x: Tensor[B; f32],\n) -> f32\nwhere\n  B > 0,\n  B >= 1", None),
+        ("pub entry f<B: Dim>(x: Tensor[B; f32]) -> f32 where B > 0, B >= 1", None),
+        ("pub entry f() -> (\n  f32,\n  f32,\n)", "pub entry f() -> (f32, f32)"),
+    ],
+)
+def test_a_signature_in_one_line(signature: str, line: str | None) -> None:
+    assert one_line(signature) == (line or "pub entry f<B: Dim>(x: Tensor[B; f32]) -> f32 where B > 0, B >= 1")
 
 
 def test_versions_and_counts_of_the_card_come_first(make_package: MakePackage) -> None:

@@ -190,6 +190,16 @@ def test_tokens_that_may_not(make_package: MakePackage, writable: HubServer, mon
     )
 
 
+def test_a_hub_that_is_not_there(make_package: MakePackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(HubError) as caught:
+        plan_push(make_package(), "org/tiny")
+    (problem,) = caught.value.problems
+    assert problem.message.startswith("No connection to http://127.0.0.1:9: ")
+    # Weights from elsewhere do not help who pushes.
+    assert problem.help == "Check the network and HF_ENDPOINT."
+
+
 def test_a_commit_in_between_is_not_overwritten(make_package: MakePackage, writable: HubServer) -> None:
     package = make_package()
     push(plan_push(package, "org/tiny"))

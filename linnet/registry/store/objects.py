@@ -62,9 +62,9 @@ class ObjectStore:
             import obstore
             from obstore.store import from_url
         except ImportError:
-            message = f"{self.url} needs the extra s3."
+            message = f"{self.url} is reached with obstore, which is not installed."
             raise store_error(
-                StoreError, "extra-missing", self.url, message, "Install it: pip install 'linnet-nest[s3]'"
+                StoreError, "extra-missing", self.url, message, "Install it: pip install obstore."
             ) from None
         self._obs = obstore
         try:

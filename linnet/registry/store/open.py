@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from linnet.registry.errors import bare, nearest, shown
+from linnet.registry.layout import FOLDERS
 from linnet.registry.store.base import Store, StoreError, store_error
 from linnet.registry.store.directory import DirectoryStore
 
@@ -19,8 +20,8 @@ SCHEMES = ("file", "https", "hf", *OBJECT_SCHEMES)
 def open_store(url: str | os.PathLike[str]) -> Store:
     """The store that a path, `file://`, `https://`, `hf://`, `s3://`, `gs://` or `az://` address names.
 
-    Nothing is asked of it yet. `http://` is taken from this machine only. Raises StoreError for other addresses and for
-    one that holds a password.
+    Nothing is asked of it yet, but a folder that holds other folders and none of a registry's is refused. `http://` is
+    taken from this machine only. Raises StoreError for that, for other addresses and for one that holds a password.
     """
     text = os.fspath(url)
     if not text:
@@ -28,7 +29,7 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
     if found is None:
         # Also from another current folder it stays the same one.
-        return DirectoryStore(Path(text).expanduser().absolute(), text)
+        return _folder(Path(text).expanduser().absolute(), text)
     scheme = found[1].lower()
     if scheme not in (*SCHEMES, "http"):
         known = ", ".join(f"{name}://" for name in SCHEMES)
@@ -43,7 +44,7 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     if scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise _bad(text, f"{shown(text)} names no folder of this machine.", "Write file:///path/to/registry.")
-        return DirectoryStore(Path(unquote(parts.path)), text)
+        return _folder(Path(unquote(parts.path)), text)
     if parts.query or parts.fragment:
         raise _bad(text, f"{shown(text)} holds a ? or #, which no registry's address has.", "Leave it out.")
     if scheme in ("https", "http"):
@@ -55,6 +56,18 @@ def open_store(url: str | os.PathLike[str]) -> Store:
     if not parts.netloc:
         raise _bad(text, f"{shown(text)} names no bucket.", f"Write {scheme}://bucket/prefix.")
     return ObjectStore(text)
+
+
+def _folder(path: Path, text: str) -> Store:
+    try:
+        inside = {entry.name for entry in os.scandir(path) if entry.is_dir()}
+    except OSError:
+        # A folder that is not there yet, or may not be looked into: whoever reads or writes it says so.
+        inside = set()
+    if any(not name.startswith(".") for name in inside) and inside.isdisjoint(FOLDERS):
+        # Against what is no registry everything would be new, and the gate would pass it.
+        raise _bad(text, f"{shown(text)} holds other things and is no registry.", "Name its folder, or a new one.")
+    return DirectoryStore(path, text)
 
 
 def _web(text: str, parts: SplitResult) -> Store:

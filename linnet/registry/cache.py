@@ -117,10 +117,10 @@ class Cache:
         return None
 
     def add(self, data: bytes) -> str:
-        """Keep a small file. Returns its digest."""
+        """Keep a small file. Returns its digest. Raises OSError that names the file in the cache."""
         sha256 = hashlib.sha256(data).hexdigest()
         if self.get(sha256) is None:
-            with self._own(sha256) as part:
+            with self._naming(sha256), self._own(sha256) as part:
                 part.write_bytes(data)
                 self._name(part, self.path(sha256))
         return sha256
@@ -132,16 +132,23 @@ class Cache:
         WrongBytesError, OSError that names the file in the cache, and what `stream` raises.
         """
         large = wanted.size is None or wanted.size >= RESUMED_BYTES
+        with (
+            self._naming(wanted.sha256),
+            self._turn(wanted.sha256) if large else contextlib.nullcontext(False) as alone,
+        ):
+            try:
+                return self._fetch_once(wanted, stream, take_over=alone, keep=large)
+            except FileNotFoundError:
+                # Where locks do nothing, another process took this one's part for abandoned.
+                return self._fetch_once(wanted, stream, take_over=False, keep=False)
+
+    @contextlib.contextmanager
+    def _naming(self, sha256: str) -> Iterator[None]:
         try:
-            with self._turn(wanted.sha256) if large else contextlib.nullcontext(False) as alone:
-                try:
-                    return self._fetch_once(wanted, stream, take_over=alone, keep=large)
-                except FileNotFoundError:
-                    # Where locks do nothing, another process took this one's part for abandoned.
-                    return self._fetch_once(wanted, stream, take_over=False, keep=False)
+            yield
         except OSError as error:
-            # The system names the temporary file, which says nothing to a user.
-            raise OSError(error.errno, error.strerror, str(self.path(wanted.sha256))) from None
+            # The system names the temporary file, or none, which says nothing to a user.
+            raise OSError(error.errno, error.strerror, str(self.path(sha256))) from None
 
     def set_aside(self, path: Path) -> None:
         """Move a wrong file or folder of the cache to where nothing looks for it, for whoever wants to know why."""

@@ -184,6 +184,11 @@ def test_a_full_disk_is_told_by_the_name_of_the_file(cache: Cache, monkeypatch: 
         with pytest.raises(OSError, match="No space left") as caught:
             cache.fetch(WANTED, Server())
     assert caught.value.filename == str(cache.path(SHA256))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match="No space left") as caught:
+            cache.add(DATA)
+    assert caught.value.filename == str(cache.path(SHA256))
     # What came before the disk was full need not come again.
     server = Server()
     assert fetched(cache, server) == DATA

@@ -24,6 +24,9 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 20.0
 # All of a small file.
 READ_TOTAL_SECONDS = 120.0
+# A stream that brings less than this, in bytes, in so many seconds of waiting is given up: it would never end.
+SLOW_BYTES = 64 << 10
+SLOW_SECONDS = 120.0
 
 Result = TypeVar("Result")
 
@@ -100,15 +103,22 @@ class HttpReader:
             if response.status_code not in (200, 206):
                 raise self._error(response, path)
             skip, expected = self._framed(path, body, response)
-            got = 0
+            got, came, waited, asked_at = 0, 0, 0.0, time.monotonic()
             for chunk in response.iter_raw():
-                got += len(chunk)
+                got, came = got + len(chunk), came + len(chunk)
+                # What whoever reads does with the bytes takes its own time.
+                waited += time.monotonic() - asked_at
+                if waited > SLOW_SECONDS:
+                    if came < SLOW_BYTES:
+                        raise self._slow(path)
+                    came, waited = 0, 0.0
                 if expected is not None and got > expected:
                     raise self._outside(path, "sent more bytes than it declared")
                 kept = chunk[max(0, len(chunk) - (got - skip)) :] if got > skip else b""
                 if kept:
                     body.position += len(kept)
                     yield kept
+                asked_at = time.monotonic()
             if expected is not None and got < expected:
                 raise _passing(ended_early(self.store, path, got, expected))
             if got < skip:
@@ -160,6 +170,11 @@ class HttpReader:
 
     def _timeout(self, path: str) -> StoreError:
         return _timeout(self.store, path)
+
+    def _slow(self, path: str) -> StoreError:
+        message = f"{self.store} sends {path} so slowly that it would not end."
+        help = "Use another mirror, or try again later; what was read so far is resumed."
+        return store_error(StoreError, "slow", path, message, help)
 
     def _outside(self, path: str, what: str) -> StoreError:
         message = f"{path} in {self.store} cannot be trusted: the server {what}."

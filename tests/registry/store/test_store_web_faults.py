@@ -262,3 +262,13 @@ def test_a_base_with_a_prefix(tmp_path: Path) -> None:
             assert open_store(url).read(HINT, limit=100).data == SMALL  # type: ignore[union-attr]
         with pytest.raises(AbsentError, match=r"other holds no packages/tiny\.json"):
             open_store(f"{address}/other").read(HINT, limit=100)
+
+
+def test_a_stream_that_drips_is_given_up(store: WebStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No single wait is long, and no bytes are missing: it would go on for years."""
+    monkeypatch.setattr(http, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(http, "SLOW_BYTES", len(LARGE) + 1)
+    with pytest.raises(StoreError, match=rf"sends {OBJECT} so slowly that it would not end. Use another mirror"):
+        streamed(store)
+    monkeypatch.setattr(http, "SLOW_BYTES", 1)
+    assert streamed(store) == LARGE

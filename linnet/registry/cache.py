@@ -50,7 +50,7 @@ class Wanted:
 def cache_folder() -> Path:
     """Where downloads are kept: `LINNET_CACHE`, else the user's cache folder."""
     named = os.environ.get("LINNET_CACHE")
-    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("linnet"))
+    return Path(os.path.expanduser(named)) if named else Path(platformdirs.user_cache_dir("linnet"))
 
 
 def kept_weights(sha256: str) -> Path | None:

@@ -15,7 +15,7 @@ VARIABLE = "LINNET_REGISTRY"
 def data_folder() -> Path:
     """What is not a cache and must last: `LINNET_DATA`, else the user's data folder."""
     named = os.environ.get("LINNET_DATA")
-    return Path(named).expanduser() if named else Path(platformdirs.user_data_dir("linnet"))
+    return Path(os.path.expanduser(named)) if named else Path(platformdirs.user_data_dir("linnet"))
 
 
 def default_registry() -> Path:

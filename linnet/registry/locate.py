@@ -196,6 +196,9 @@ def _places(client: Client) -> str:
     from linnet.registry.configured import default_registry
 
     urls = [source.url for source in client.sources]
+    silent = [source.url for source in client.sources if not source.asked]
+    if silent:
+        return f"what is on this machine (offline is set, so {listed(silent)} was not asked)"
     if urls == [str(default_registry())]:
         return "your registry"
     return f"the registry {bare(urls[0])}" if len(urls) == 1 else f"the registries {listed(urls)}"

@@ -68,7 +68,7 @@ def active_lock() -> Lock | None:
     named = os.environ.get(VARIABLE, "")
     if named == OFF:
         return None
-    path = Path(named).expanduser() if named else Path(LOCK_NAME)
+    path = Path(os.path.expanduser(named)) if named else Path(LOCK_NAME)
     if not path.is_file():
         if named:
             help = f"Correct it, or unset it to use ./{LOCK_NAME}."

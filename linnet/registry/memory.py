@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -39,7 +40,7 @@ def is_local(registry: str) -> bool:
 
 def registry_key(registry: str) -> str:
     """A file's name for a registry: of what it is called, and a digest of its whole address."""
-    address = str(Path(registry).expanduser().absolute()) if "://" not in registry else registry.rstrip("/")
+    address = str(Path(os.path.expanduser(registry)).absolute()) if "://" not in registry else registry.rstrip("/")
     readable = re.sub(r"[^A-Za-z0-9]+", "-", address)[-40:].strip("-")
     return f"{readable}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
 

@@ -64,7 +64,7 @@ def lock_packages(packages: list[Located]) -> Path:
         message = f"{VARIABLE} is {OFF}, so no lock is used."
         raise LockError([Problem("lock.off", VARIABLE, message, f"Unset it to write ./{LOCK_NAME}.")])
     named = os.environ.get(VARIABLE)
-    path = Path(named).expanduser() if named else Path(LOCK_NAME)
+    path = Path(os.path.expanduser(named)) if named else Path(LOCK_NAME)
     lock = (active_lock() if path.is_file() else None) or Lock(path)
     pinned = dict(lock.packages)
     for located in packages:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from linnet.registry.cache import Cache, write_whole
 from linnet.registry.configured import default_registry
-from linnet.registry.errors import PackageError, Problem, RegistryError, nearest, shown
+from linnet.registry.errors import PackageError, Problem, RegistryError, bare, nearest, shown
 from linnet.registry.layout import generation_path, object_path, package_path, version_path
 from linnet.registry.memory import Memory, SeenPackage, is_local, registry_key
 from linnet.registry.package_state import Reader, fold_package
@@ -93,7 +93,7 @@ class Source:
                 if isinstance(folder, Path) and not folder.is_dir():
                     message = f"There is no registry {shown(self.url)}: that folder does not exist."
                     help = "Correct --registry or LINNET_REGISTRY; nest publish makes one."
-                    raise StoreError([Problem("registry.absent", self.url, message, help)])
+                    raise StoreError([Problem("registry.absent", bare(self.url), message, help)])
             self._registry = Registry(trusted(store, self.url))
         return self._registry
 
@@ -255,6 +255,11 @@ class Source:
             raise UnresolvedError([Problem("package.no-version", package.name, message, help)])
         version = package.aliases.get(wanted)
         entry = package.entry(version) if version is not None else None
+        if version is not None and entry is None:
+            message = f"{package.name}@{wanted} means {version} in {self.url}, which has no such version."
+            raise UnresolvedError(
+                [Problem("package.unknown-version", package.name, message, f"It has {_names(package)}.")]
+            )
         if entry is not None and entry.yanked:
             message = f"{package.name}@{wanted} means {entry.version}, which was yanked{_because(entry.reason)}."
             help = f"Name {package.name}@{newest.version}, the newest." if newest else "Name a version by its number."

@@ -65,7 +65,7 @@ def trust_root(url: str) -> TrustRoot | None:
     """
     own = _own_folder(url)
     named = os.environ.get(VARIABLE)
-    file = Path(named).expanduser() if named else own / "root.json"
+    file = Path(os.path.expanduser(named)) if named else own / "root.json"
     try:
         data = file.read_bytes()
     except FileNotFoundError:

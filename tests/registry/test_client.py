@@ -526,3 +526,23 @@ def test_records_in_the_cache_are_json_as_published(registry: Path) -> None:
     assert record is not None
     assert record == (registry / version_path("tiny", "1.1.0")).read_bytes()
     assert json.loads(record)["name"] == "tiny"
+
+
+def test_an_alias_of_a_version_that_is_not_there(registry: Path) -> None:
+    path, package = package_of(registry)
+    path.write_bytes(PackageRecord("tiny", package.versions, {"stable": "9.9.9"}).to_bytes())
+    said = refusal("tiny@stable", kind=UnresolvedError)
+    assert f"tiny@stable means 9.9.9 in {registry}, which has no such version. It has 1.1.0, 1.0.0" in said
+
+
+def test_the_home_of_a_user_there_is_not(registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 'There is no registry "~nobody-of-that-name/r"' in refusal("tiny", "~nobody-of-that-name/r")
+    # As the shell does: what is no user's home is a name like any other.
+    monkeypatch.setenv("LINNET_CACHE", "~nobody-of-that-name")
+    assert find_package("tiny").version == "1.1.0"
+
+
+def test_offline_says_who_was_not_asked(web: Web) -> None:
+    with pytest.raises(PackageError) as caught:
+        find_package("tiny", registry=web.url, offline=True)
+    assert f'on this machine (offline is set, so "{web.url}" was not asked)' in str(caught.value)

@@ -28,8 +28,10 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         raise _bad(text, "The registry's address is empty.", "Write a path, or an address such as hf://owner/name.")
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", text)
     if found is None:
+        if "://" in text:
+            raise _bad(text, f"{shown(text)} names no kind of registry.", "Write a path or an address, without more.")
         # Also from another current folder it stays the same one.
-        return _folder(Path(text).expanduser().absolute(), text)
+        return _folder(Path(os.path.expanduser(text)).absolute(), text)
     scheme = found[1].lower()
     if scheme not in (*SCHEMES, "http"):
         known = ", ".join(f"{name}://" for name in SCHEMES)

@@ -307,6 +307,8 @@ def test_what_grows_or_shrinks_while_it_is_read(store: DirectoryStore) -> None:
         ("s4://bucket/prefix", '"s4://bucket/prefix" names no kind of registry. Use s3:// instead.'),
         ("", "The registry's address is empty. Write a path"),
         ("ftp://host/x", "names no kind of registry. Use"),
+        ("://x", '"://x" names no kind of registry.'),
+        ("3s://bucket/prefix", '"3s://bucket/prefix" names no kind of registry. Write a path or an address'),
         ("http://example.org/registry", "is not encrypted: anyone on the way could change what it says. Use https"),
         ("https://user:secret@example.org/x", "https://…@example.org holds a user name or a password. Leave them out"),
         ("https://example.org/x?version=1", "holds a ? or #"),

@@ -225,6 +225,13 @@ def _stale(
         package = fold_package(reader, name, versions, last, None)
         if known.get(name) != IndexPackage(package, reader.summary(package, None)) or not _says(registry, package):
             stale.append(name)
+    for problem in reader.warnings:
+        if problem.kind == "store.absent":
+            # Events have no gaps: what it said, of a yank or a quarantine, is no longer said.
+            message = f"{problem.where} in {registry.url} is gone, and later ones are there."
+            found.found(
+                "event", problem.where, message, "Restore it from a mirror or a backup, then rebuild the index."
+            )
     return stale
 
 

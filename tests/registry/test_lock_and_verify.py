@@ -15,8 +15,9 @@ from linnet.cli.nest_verify import command as verify_command
 from linnet.registry.cache import Cache
 from linnet.registry.client import Client
 from linnet.registry.errors import RegistryError
-from linnet.registry.events import yank
-from linnet.registry.layout import object_path, package_path, version_path
+from linnet.registry.events import set_status, yank
+from linnet.registry.generations import rebuild_index
+from linnet.registry.layout import event_path, object_path, package_path, version_path
 from linnet.registry.locate import Located, find_package
 from linnet.registry.lock import Lock, LockError, active_lock, read_lock
 from linnet.registry.pull import lock_packages, pull_package
@@ -351,3 +352,14 @@ def test_what_no_mirror_has_is_not_called_repaired(registry: Path) -> None:
     (registry / object_path(record.files[0].sha256)).write_bytes(b"poison")
     found = verified(registry, repair=True)
     assert (found.repaired, found.ok) == (0, False)
+
+
+def test_an_event_that_was_lost_is_missed(registry: Path) -> None:
+    yank(opened(registry), "tiny", "1.0.0", "bad")
+    set_status(opened(registry), "tiny", "deprecated")
+    assert verify_registry(opened(registry), Client()).ok
+    (registry / event_path("tiny", 1)).unlink()
+    rebuild_index(opened(registry))
+    (problem,) = verify_registry(opened(registry), Client()).problems
+    assert problem.kind == "verify.event"
+    assert problem.message == f"events/tiny/000001.json in {registry} is gone, and later ones are there."

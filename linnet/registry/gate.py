@@ -5,9 +5,11 @@ What is measured is judged in `gate_figures`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from linnet.language.words import counted
 from linnet.registry.card import TABLES
 from linnet.registry.errors import Problem, listed, shown
 from linnet.registry.gate_entries import differences
@@ -42,13 +44,26 @@ def compare(
 
 
 def problem_findings(problems: Iterable[Problem | Finding], places: Places) -> list[GateFinding]:
-    """What keeps a package from passing its check."""
-    found = []
+    """What keeps a package from passing its check, problems that are alike in several layers as one."""
+    groups: dict[tuple[str, ...], list[Problem | Finding]] = {}
     for item in problems:
-        where = item.where.removeprefix(f"{places.folder}/")
-        place = _checked_place(where, places)
-        found.append(GateFinding("check-failed", REGRESSION, where, item.message, item.help, place))
+        groups.setdefault(tuple(map(_any_layer, (item.where, item.message, item.help))), []).append(item)
+    found = []
+    for (where, message, help), group in groups.items():
+        first = group[0]
+        text, advice = first.where.removeprefix(f"{places.folder}/"), first.help
+        place = _checked_place(text, places)
+        said = first.message
+        if len(group) > 1:
+            text, advice = where.removeprefix(f"{places.folder}/"), help
+            said = f"In {counted(len(group), 'place')}: {message}"
+        found.append(GateFinding("check-failed", REGRESSION, text, said, advice, place))
     return found
+
+
+def _any_layer(text: str) -> str:
+    """A text with `{i}` for each array position in the paths and tensors that it names."""
+    return re.sub(r"(?<=[A-Za-z_]\.)[0-9]+(?=\.[A-Za-z_])", "{i}", text)
 
 
 def _checked_place(where: str, places: Places) -> Place | None:

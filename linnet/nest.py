@@ -41,15 +41,11 @@ if TYPE_CHECKING:
     from linnet.runner.torch.weights import WeightSource
 
 Generics = Mapping[str, int | str]
-NUMERICS = ("exact", "equivalent", "fast")
+NUMERICS = ("exact", "equivalent", "fast", "engine")
 
 
 class NestError(Exception):
     """What `nest` itself refuses; the message names the thing and the next step."""
-
-
-class UnsupportedError(NestError):
-    """An argument that a later version gives a meaning."""
 
 
 class DeviceError(NestError):
@@ -63,6 +59,16 @@ class TorchMissingError(NestError):
         super().__init__(
             f"running a model needs {missing}, which is not installed: pip install numpy safetensors tokenizers torch "
             "(the README says how to get a CPU-only torch)"
+        )
+
+
+class MlxMissingError(NestError):
+    """MLX is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            'backend="mlx" needs mlx, which is not installed: pip install mlx on a Mac with Apple silicon, '
+            "pip install 'mlx[cpu]' on Linux"
         )
 
 
@@ -91,14 +97,17 @@ def load(
     registry: str | None = None,
     trainable: bool = False,
     offline: bool | None = None,
+    capacity: int | None = None,
 ) -> Model:
-    """A package as a running model, a `torch.nn.Module`.
+    """A package as a running model, a `torch.nn.Module`; with `backend="mlx"` a `linnet.runner.mlx.module.Model`, which
+    has the same interface but for torch's own part of it.
 
     `name_or_dir` is a package's folder; `org/name[@revision]` on the Hub; `name[@version]` or `name[@alias]` in a
     registry (`registry`, else LINNET_REGISTRY; several with commas); or the name of a package that ships with this
     distribution. They are tried in that order, and a `nest.lock` pins names of registries. `numerics` is "exact" (every
-    op by its definition), "equivalent" (native kernels that keep the accumulation of the definitions), or "fast" (fused
-    kernels, which may round less often, or attention's weights to the input's dtype). `device` "meta" needs no weights
+    op by its definition), "equivalent" (native kernels that keep the accumulation of the definitions), "engine" (those,
+    with rotary arithmetic in f32 and rounded once, as serving engines have it), or "fast" (fused kernels, which may
+    round less often, or attention's weights to the input's dtype). `device` "meta" needs no weights
     and takes no memory; None is the GPU where there is one, else the CPU. `dtype` rebinds the card's floating generics,
     and floating weights are converted as they load. `generics` replaces values of the card's. `weights` is a local
     file or folder used instead of the Hub; otherwise weights are looked for beside the card, then in the caches, then
@@ -111,7 +120,10 @@ def load(
     "exact" and for a trainable model. `fp8` says how "fast" multiplies by FP8 weights: "stream" decodes them for each
     product, "decoded" once; None chooses by the memory that is free.
 
-    Raises UnsupportedError for what a later version brings, SourceError for a source that does not check,
+    `backend` "mlx" runs in bf16 or f32, on "cpu" or "gpu"; `compile` True is `mx.compile` there, None that on a GPU
+    except under "exact"; it has no `fp8`, and trains nothing. torch reads what it is given.
+
+    Raises MlxMissingError where MLX is not installed, SourceError for a source that does not check,
     RegistryError (with `problems`) for the package, its card, bindings, headers and the Hub, BindError for
     generics, DeviceError for the device, ModeError for `compile` and `fp8`, and WeightsError for bytes that
     cannot be used.
@@ -125,13 +137,17 @@ def load(
 
     package = find_package(name_or_dir, offline=offline, registry=registry)
     card = package.card()
+    generics = _with_capacity(card, generics or {}, capacity)
     with own_garbage():
         program = _checked_program(package.folder, card)
         bindings = read_bindings(package.folder, card)
-        stored, bound = _bind(program, card, dtype, generics or {}, bindings)
+        stored, bound = _bind(program, card, dtype, generics, bindings)
     require_torch()
+    if backend == "mlx":
+        require_mlx()
     runner = find_backend(backend)
-    place = find_device(device)
+    # MLX knows its own devices.
+    place = device if backend == "mlx" else find_device(device)
     # Before any weight is fetched.
     runner.choose_mode(compile, fp8, numerics, place, trainable)
     settings: dict[str, Any] = {
@@ -147,7 +163,7 @@ def load(
         tensors = _shapes(bound, bindings, shrunk=bool(generics))
     else:
         files = fetch_weights(package.folder, card, _given_path(weights), offline=offline, registry=registry)
-        tensors = weight_source(_matched(card, files, stored, bindings, generics or {}), files)
+        tensors = weight_source(_matched(card, files, stored, bindings, generics), files)
     model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
     model.tokenizer_source = partial(open_tokenizer, package.folder, card, _given_path(weights), offline)
     return model
@@ -448,12 +464,34 @@ def _given_path(path: str | os.PathLike[str] | None) -> Path | None:
 def _refuse_unsupported(backend: str, numerics: str) -> None:
     from linnet.runner.backend import BACKENDS
 
-    if backend == "mlx":
-        raise UnsupportedError('backend="mlx" comes in a later version; this one runs backend="torch"')
     if backend not in BACKENDS:
         raise NestError(f"backend={backend!r} is not known; write one of {', '.join(BACKENDS)}")
     if numerics not in NUMERICS:
         raise NestError(f"numerics={numerics!r} is not known; write one of {', '.join(NUMERICS)}")
+
+
+def _with_capacity(card: Card, generics: Generics, capacity: int | None) -> Generics:
+    """The generics with `MaxSeq` as `capacity` says. Raises NestError for a capacity that cannot be."""
+    if capacity is None:
+        return generics
+    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+        raise NestError(f"capacity={capacity!r} is not a count of positions from 1 up")
+    if "MaxSeq" not in card.generics:
+        raise NestError(
+            f"capacity={capacity} is the size of a cache (MaxSeq), which {card.model.name} does not have: leave it out"
+        )
+    given = generics.get("MaxSeq", capacity)
+    if given != capacity:
+        raise NestError(f"capacity={capacity} and generics={{'MaxSeq': {given}}} differ: give one of them")
+    return {**generics, "MaxSeq": capacity}
+
+
+def require_mlx() -> None:
+    """Import MLX. Raises MlxMissingError."""
+    try:
+        import_module("mlx.core")
+    except ModuleNotFoundError:
+        raise MlxMissingError from None
 
 
 def require_torch(*also: str) -> None:

@@ -11,7 +11,7 @@ import click
 
 from linnet.cli.frame import Command, offline_option, registry_option
 
-NUMERICS = ("exact", "equivalent", "fast")
+NUMERICS = ("exact", "equivalent", "fast", "engine")
 DTYPES = ("f16", "bf16", "f32", "f64")
 COMPILE = {"off": False, "on": True, "inductor": "inductor", "reduce-overhead": "reduce-overhead"}
 FP8 = ("stream", "decoded")
@@ -58,7 +58,7 @@ _OPTIONS = (
         type=click.Choice(NUMERICS),
         default="equivalent",
         show_default=True,
-        help="Which kernels run: every op by its definition, kernels that keep its accumulation, or the fastest.",
+        help="Which kernels run: ops by their definitions, those that keep the accumulation, the fastest, an engine's.",
     ),
     click.option(
         "--compile", "compiled", type=click.Choice(tuple(COMPILE)), help="How entries run; by default the best."

@@ -13,7 +13,8 @@ class Backend(Protocol):
     """A module with this interface.
 
     `NUMERICS` lists the policies it has. `load_model` binds weights, in a form of the backend's own, to a program, and
-    gives a model of its framework's own kind (torch: `linnet.runner.torch.module.Model`); it raises WeightsError.
+    gives a model of its framework's own kind (torch: `linnet.runner.torch.module.Model`, mlx:
+    `linnet.runner.mlx.module.Model`); it raises WeightsError.
     """
 
     NUMERICS: tuple[str, ...]
@@ -39,8 +40,8 @@ class Backend(Protocol):
     ) -> Any: ...
 
 
-# Imported when first asked for: a command that runs nothing should not pay for torch.
-BACKENDS: Mapping[str, str] = {"torch": "linnet.runner.torch.module"}
+# Imported when first asked for: a command that runs nothing should not pay for a framework.
+BACKENDS: Mapping[str, str] = {"torch": "linnet.runner.torch.module", "mlx": "linnet.runner.mlx.module"}
 
 
 def find_backend(name: str) -> Backend:

@@ -17,7 +17,6 @@ from time import perf_counter
 from typing import Any, Literal, Protocol, overload
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import Tensor
 
 from linnet.language.check.dims import DimError
@@ -52,10 +51,11 @@ class DecoderModel(Protocol):
     @property
     def tokenizer(self) -> TextTokenizer: ...
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> Any: ...
     def reset_state(self) -> None: ...
     def run_entry(self, name: str, inputs: Sequence[Any] = ...) -> Any: ...
-    def explain_nonfinite(self, entry: str, inputs: Sequence[Any]) -> str: ...
+    def explain_nonfinite(self, name: str, inputs: Sequence[Any]) -> str: ...
+    def _first_row(self, entry: str, inputs: Sequence[Any]) -> Tensor: ...
 
 
 # Whose text a model's caches hold: that of the generation with this ticket, until another takes them over.
@@ -154,7 +154,7 @@ class Generation(Iterator[str]):
                     "finish one first, or load the model twice"
                 )
             rows = int(self._model.generics["Batch"])
-            logits: Tensor = self._model.run_entry(entry, [[list(tokens)] * rows, position])[0]
+            logits = self._model._first_row(entry, [[list(tokens)] * rows, position])
             if not bool(logits.isfinite().all()):
                 read = [*self.prompt, *self.tokens]
                 self._model.reset_state()
@@ -178,6 +178,11 @@ class TextGeneration:
                 raise TokenizerError("this model has no tokenizer: load it from a package whose card has [tokenizer]")
             self._tokenizer = self.tokenizer_source()
         return self._tokenizer
+
+    def _first_row(self: DecoderModel, entry: str, inputs: Sequence[Any]) -> Tensor:
+        """The first row of an entry's result, as a torch tensor."""
+        row: Tensor = self.run_entry(entry, inputs)[0]
+        return row
 
     @overload
     def generate(

@@ -102,10 +102,11 @@ def test_weights_that_do_not_fit_other_generics_say_so(tiny: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"backend": "mlx"}, 'backend="mlx" comes in a later version'),
         ({"backend": "jax"}, "backend='jax' is not known"),
         ({"device": "quantum"}, "device='quantum' is not known to torch; this machine has cpu"),
-        ({"numerics": "engine"}, "numerics='engine' is not known"),
+        ({"numerics": "loose"}, "numerics='loose' is not known; write one of exact, equivalent, fast, engine"),
+        ({"capacity": 0}, "capacity=0 is not a count of positions from 1 up"),
+        ({"capacity": 8}, r"capacity=8 is the size of a cache \(MaxSeq\), which tiny.* does not have"),
         ({"compile": "fastest"}, "compile='fastest' is not known; write True, False,"),
         ({"compile": "reduce-overhead", "device": "cpu"}, "replays CUDA graphs, and the device is cpu"),
         ({"fp8": "sometimes"}, "fp8='sometimes' is not known; write 'stream' or 'decoded'"),

@@ -16,6 +16,8 @@ import pytest
 TORCH_ONLY = ("linnet/runner/", "linnet/quantize/", "linnet/benchmark", "linnet/demo.py", "linnet/nest.py")
 # And with a torch for CUDA, which brings Triton; the dev extra has it for the tests.
 TRITON_ONLY = ("linnet/runner/torch/kernels/triton/programs/",)
+# And with the mlx extra.
+MLX_ONLY = ("linnet/runner/mlx/",)
 # And with the lsp extra.
 LSP_ONLY = ("linnet/language/server/",)
 # And with the convert extra.
@@ -55,6 +57,7 @@ def test_every_import_is_declared(root: Path) -> None:
         relative = path.relative_to(root).as_posix()
         allowed = core
         allowed |= torch if relative.startswith(TORCH_ONLY) else set()
+        allowed |= declared(extras["mlx"]) if relative.startswith(MLX_ONLY) else set()
         allowed |= {"triton"} if relative.startswith(TRITON_ONLY) else set()
         allowed |= lsp if relative.startswith(LSP_ONLY) else set()
         allowed |= convert if relative.startswith(CONVERT_ONLY) else set()
@@ -77,18 +80,16 @@ def test_every_dependency_is_imported(root: Path) -> None:
             used |= {re.sub(r"[-_.]+", "-", owner).lower() for owner in distributions.get(name, [])}
     extras = project["optional-dependencies"]
     lines = project["dependencies"]
-    for extra in ("convert", "eval", "torch", "lsp", "s3", "sign"):
+    for extra in ("convert", "eval", "torch", "mlx", "lsp", "s3", "sign"):
         lines = lines + extras[extra]
-    assert declared(lines) - used == set()
+    assert declared(lines) - used - {"linnet-nest"} == set()
 
 
 def test_constraints_pin_every_dependency(root: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     pins = [line for line in (root / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert [pin for pin in pins if "==" not in pin] == []
-    lines = project["dependencies"] + [
-        line for extra, found in project["optional-dependencies"].items() if extra != "mlx" for line in found
-    ]
+    lines = project["dependencies"] + [line for found in project["optional-dependencies"].values() for line in found]
     assert declared(lines) - declared(pins) - {"linnet-nest"} == set()
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import CheckedFunction
-from linnet.language.program.core import EntryGraph, Graph, ResultTree, TensorSpec
+from linnet.language.program.core import EntryGraph, Graph, TensorSpec
 from linnet.language.program.instances import Instance, InstanceArray, Instances
 from linnet.language.program.lower_values import LowerError
 from linnet.language.program.manifest import ManifestEntry
@@ -31,6 +31,7 @@ from linnet.runner.errors import (
 )
 from linnet.runner.garbage import own_garbage
 from linnet.runner.generate import TextGeneration
+from linnet.runner.results import arrange
 from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
 from linnet.runner.torch.compiled.emit import InterpretedError
 from linnet.runner.torch.compiled.entry import CompiledEntry
@@ -39,7 +40,7 @@ from linnet.runner.torch.compiled.store import choose_fp8, give_back
 from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
-from linnet.runner.torch.kernels import equivalent_kernels
+from linnet.runner.torch.kernels import policy_kernels
 from linnet.runner.torch.memory import allocation_error
 from linnet.runner.torch.nonfinite import explain_nonfinite
 from linnet.runner.torch.precision import full_precision
@@ -53,7 +54,7 @@ from linnet.runner.torch.weights import (
     read_weights,
 )
 
-NUMERICS = ("exact", "equivalent", "fast")
+NUMERICS = ("exact", "equivalent", "fast", "engine")
 
 
 class BlockModule(nn.Module):
@@ -304,7 +305,7 @@ class Model(TextGeneration, BlockModule):
             raise short from error
         if isinstance(prepared.graph, ReplayedEntry) and prepared.graph.refused is not None:
             self._fall_back(name, True, prepared.graph.refused)
-        return _arrange(prepared.entry.result, results)
+        return arrange(prepared.entry.result, results)
 
     def _run(self, prepared: PreparedEntry, weights: Mapping[str, Tensor], inputs: list[Tensor]) -> list[Tensor]:
         """The entry's outputs, in memory of their own; states change once it has them all."""
@@ -358,7 +359,7 @@ class Model(TextGeneration, BlockModule):
         """An entry's graph compiled, or prepared for the interpreter."""
         # On meta nothing is computed, and bodies prove more shapes than kernels would.
         native = self._numerics != "exact" and self._device.type != "meta"
-        kernels = equivalent_kernels() if native else {}
+        kernels = policy_kernels(self._numerics) if native else {}
         if self._mode is not False:
             if self._compiler is None:
                 fast = self._numerics == "fast"
@@ -507,16 +508,6 @@ class _Watch:
     def unchanged(self) -> bool:
         found = chain.from_iterable(map(dict.values, self._tables))
         return all(map(is_, found, self._values)) and sum(map(len, self._tables)) == len(self._values)
-
-
-def _arrange(tree: ResultTree, results: Sequence[Tensor]) -> Any:
-    if tree is None:
-        return None
-    if isinstance(tree, int):
-        return results[tree]
-    if isinstance(tree, tuple):
-        return tuple(_arrange(part, results) for part in tree)
-    return {name: _arrange(part, results) for name, part in tree.items()}
 
 
 def load_model(

@@ -1,4 +1,4 @@
-"""Native kernels for op identities, used under `numerics="equivalent"`.
+"""Native kernels for op identities, used under `numerics="equivalent"` and, with a few others, under "engine".
 
 A kernel is a function whose parameters are the op's own, by name, taking tensors (absent optionals are left out). One
 that also has a keyword-only `call` is given a `Call`: the op's generics, its result's spec, the device. Each keeps
@@ -133,3 +133,13 @@ def equivalent_kernels() -> Mapping[str, Kernel]:
     for module in MODULES:
         import_module(f"{__name__}.{module}")
     return REGISTRY
+
+
+def policy_kernels(numerics: str) -> Mapping[str, Kernel]:
+    """The kernels that a policy has by identity: under `engine` a few of its own before those of `equivalent`, which
+    `fast` starts from too."""
+    if numerics != "engine":
+        return equivalent_kernels()
+    from linnet.runner.torch.kernels.engine import ENGINE
+
+    return {**equivalent_kernels(), **ENGINE}

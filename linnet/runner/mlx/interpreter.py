@@ -1,0 +1,390 @@
+"""The MLX backend: walks a Core IR graph node by node, which builds MLX's own graph, or has `mx.compile` keep that.
+
+A graph is prepared once into a list of steps over numbered slots. What does not depend on inputs, weights or state
+(rotary tables, masks) is computed at the first run and kept. A graph whose course does not depend on values is handed
+to `mx.compile`, which is a function of its inputs, weights and states; one with `while` or `if` is walked, and their
+regions are compiled where they can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+
+from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
+from linnet.runner.errors import SizeError, SpecError
+from linnet.runner.mlx.checks import Check
+from linnet.runner.mlx.dtypes import DTYPES
+from linnet.runner.mlx.kernels import Kernel
+from linnet.runner.mlx.primitives import Target, on_host, primitive
+from linnet.runner.torch.dtypes import is_too_large
+from linnet.runner.torch.interpreter import fixed_nodes
+
+# A loop of more passes than this is walked: compiled, each pass would be a part of one graph of them all.
+UNROLLED = 8
+
+Slots = list[Any]
+Step = Callable[[Slots], None]
+
+
+@dataclass
+class Frame:
+    """One run of an entry: its weights, the states it starts from, what it changes, and what must hold of values.
+
+    `allocated` collects states first read here, `written` new values, so that a run that is refused changes nothing.
+    `op` is the identity of the innermost op call that is being walked.
+    """
+
+    weights: Mapping[str, mx.array]
+    states: Mapping[str, mx.array] = field(default_factory=dict)
+    allocated: dict[str, mx.array] = field(default_factory=dict)
+    written: dict[str, mx.array] = field(default_factory=dict)
+    checks: list[tuple[Check, mx.array]] = field(default_factory=list)
+    op: str | None = None
+    tracing: bool = False
+
+    def check(self, check: Check, facts: mx.array) -> None:
+        self.checks.append((check, facts))
+
+    def settle(self) -> None:
+        """Compute what the checks are about. Raises IndexRangeError, IntegerDivisionError for the first that fails."""
+        mx.eval([facts for _, facts in self.checks])
+        for check, facts in self.checks:
+            check.settle(facts.tolist())  # type: ignore[arg-type]
+        self.checks.clear()
+
+    def state(self, path: str, spec: TensorSpec) -> mx.array:
+        """The value of a state when the entry started: zeros where it is first read."""
+        value = self.states.get(path)
+        if value is None:
+            value = self.allocated.get(path)
+        if value is None:
+            value = self.allocated[path] = mx.zeros(spec.shape, dtype=DTYPES[spec.dtype])
+        return value
+
+
+class Preparation:
+    """Prepares graphs for one numerics policy; bodies that several calls share are prepared once.
+
+    `kernels` maps op identities to native kernels (empty: every op by its body). With `verify`, every value is compared
+    with its spec as it is made, and a difference raises SpecError.
+    """
+
+    def __init__(self, kernels: Mapping[str, Kernel] | None = None, *, compiled: bool, verify: bool = False) -> None:
+        self.kernels = kernels or {}
+        self.compiled = compiled
+        self.verify = verify
+        self._prepared: dict[int, PreparedGraph] = {}
+
+    def graph(self, graph: Graph) -> PreparedGraph:
+        """The prepared graph, made at most once for one graph object (which it keeps alive)."""
+        known = self._prepared.get(id(graph))
+        if known is None:
+            known = self._prepared[id(graph)] = PreparedGraph(graph, self)
+        return known
+
+
+def walked_because(graph: Graph, kernels: Mapping[str, Kernel]) -> str | None:
+    """Why a graph cannot be compiled, in words; None where it can."""
+    for node in graph.nodes:
+        if node.op in ("while", "if"):
+            return f"`{node.op}` depends on values"
+        if node.op == "for" and node.attributes["stop"] - node.attributes["start"] > UNROLLED:
+            return f"a loop of {node.attributes['stop'] - node.attributes['start']} passes would be compiled as one"
+        if on_host(node):
+            return f"`{node.op}` of f64 is computed outside MLX"
+        kernel = kernels.get(node.attributes["op"]) if node.op == "call" else None
+        if kernel is not None and kernel.fits(node):
+            continue
+        for region in node.regions:
+            reason = walked_because(region, kernels)
+            if reason is not None:
+                return reason
+    return None
+
+
+class PreparedGraph:
+    """A graph ready to run: `run(frame, inputs)` returns its outputs, not computed yet."""
+
+    def __init__(self, graph: Graph, preparation: Preparation) -> None:
+        self.graph = graph
+        self._slots: dict[Value, int] = {}
+        for value in graph.inputs:
+            self._slot(value)
+        for node in graph.nodes:
+            for value in node.outputs:
+                self._slot(value)
+        constants = {n.outputs[0]: n.attributes["value"] for n in graph.nodes if n.op == "constant"}
+        fixed = fixed_nodes(graph)
+        known = frozenset(value for node in fixed for value in node.outputs)
+        builder = StepBuilder(self, preparation, Target(constants, known))
+        self._fixed = [builder.step(node) for node in graph.nodes if node in fixed]
+        moving = [node for node in graph.nodes if node not in fixed]
+        dead = self._last_uses(moving)
+        self._nodes = moving
+        self._plan = [(builder.step(node), dead.get(node, ())) for node in moving]
+        read = {value for node in moving for value in node.inputs} | set(graph.outputs)
+        self._kept = [self._slots[value] for value in known & read]
+        self._outputs = [self._slots[value] for value in graph.outputs]
+        self._template: Slots | None = None
+        reason = walked_because(Graph(graph.inputs, moving, graph.outputs), preparation.kernels)
+        self._compiled = Compiled(self) if preparation.compiled and reason is None else None
+        self.walked = reason if preparation.compiled else None
+
+    def run(self, frame: Frame, inputs: Sequence[mx.array]) -> list[mx.array]:
+        """The graph's outputs. What must hold of them is left with the frame."""
+        if self._compiled is not None and not frame.tracing:
+            return self._compiled.run(frame, inputs)
+        return self.walk(frame, inputs)
+
+    def walk(self, frame: Frame, inputs: Sequence[mx.array]) -> list[mx.array]:
+        """As `run`, node by node."""
+        slots = (self._template or self.evaluate_fixed()).copy()
+        slots[0] = frame
+        slots[1 : len(inputs) + 1] = inputs
+        position = 0
+        try:
+            for position, (step, dead) in enumerate(self._plan):  # noqa: B007  (read by the handler)
+                step(slots)
+                for slot in dead:
+                    slots[slot] = None
+        except (RuntimeError, ValueError) as error:
+            error.add_note(place(self._nodes[position]))
+            raise
+        return [slots[slot] for slot in self._outputs]
+
+    def evaluate_fixed(self) -> Slots:
+        """Slots that hold what does not depend on a run. Raises what `Frame.settle` does."""
+        slots: Slots = [None] * (len(self._slots) + 1)
+        frame = slots[0] = Frame({})
+        for step in self._fixed:
+            step(slots)
+        frame.settle()
+        template: Slots = [None] * len(slots)
+        for slot in self._kept:
+            template[slot] = slots[slot]
+        mx.eval([slots[slot] for slot in self._kept])
+        self._template = template
+        return template
+
+    def slot_of(self, value: Value) -> int:
+        return self._slots[value]
+
+    def _slot(self, value: Value) -> None:
+        if is_too_large(value.spec):
+            raise SizeError(f"a tensor {value.spec}")
+        # Slot 0 is the frame's.
+        self._slots[value] = len(self._slots) + 1
+
+    def _last_uses(self, nodes: Sequence[CoreNode]) -> dict[CoreNode, tuple[int, ...]]:
+        """For each node, the slots that nothing reads after it."""
+        live = set(self.graph.outputs)
+        dead: dict[CoreNode, tuple[int, ...]] = {}
+        for node in reversed(nodes):
+            last = [value for value in dict.fromkeys((*node.inputs, *node.outputs)) if value not in live]
+            live.update(node.inputs)
+            dead[node] = tuple(self._slots[value] for value in last)
+        return dead
+
+
+class Compiled:
+    """A graph under `mx.compile`: a pure function of inputs, weights and states, whose checks are among its results."""
+
+    def __init__(self, prepared: PreparedGraph) -> None:
+        self._prepared = prepared
+        nodes = list(prepared.graph.walk())
+        self._weights = list(dict.fromkeys(n.attributes["path"] for n in nodes if n.op == "param"))
+        self._states = {n.attributes["path"]: n.outputs[0].spec for n in nodes if n.op == "state.read"}
+        self._op: str | None = None
+        self._checks: list[Check] = []
+        self._written: list[str] = []
+        self._function = mx.compile(self._traced)
+
+    def run(self, frame: Frame, inputs: Sequence[mx.array]) -> list[mx.array]:
+        self._op = frame.op
+        weights = {path: frame.weights[path] for path in self._weights}
+        states = {path: frame.state(path, spec) for path, spec in self._states.items()}
+        outputs, written, facts = self._function(list(inputs), weights, states)
+        frame.written.update(zip(self._written, written, strict=True))
+        for check, fact in zip(self._checks, facts, strict=True):
+            frame.check(check, fact)
+        return outputs
+
+    def _traced(
+        self, inputs: list[mx.array], weights: dict[str, mx.array], states: dict[str, mx.array]
+    ) -> tuple[list[mx.array], list[mx.array], list[mx.array]]:
+        inner = Frame(weights, states, op=self._op, tracing=True)
+        outputs = self._prepared.walk(inner, inputs)
+        # Shapes and dtypes are the graph's, so that this runs once, or again to the same effect.
+        self._checks = [check for check, _ in inner.checks]
+        self._written = list(inner.written)
+        return outputs, list(inner.written.values()), [fact for _, fact in inner.checks]
+
+
+def place(node: CoreNode) -> str:
+    """A node in words, for a note on what went wrong in it."""
+    name = node.attributes.get("op", node.op)
+    inputs = ", ".join(str(value.spec) for value in node.inputs)
+    return f"while running {name}({inputs})" + (f" at {node.span.location()}" if node.span else "")
+
+
+class StepBuilder:
+    """Turns the nodes of one graph into steps over its slots."""
+
+    def __init__(self, graph: PreparedGraph, preparation: Preparation, target: Target) -> None:
+        self._graph = graph
+        self._preparation = preparation
+        self._target = target
+
+    def step(self, node: CoreNode) -> Step:
+        step = self._step(node)
+        return self._verified(node, step) if self._preparation.verify else step
+
+    def _step(self, node: CoreNode) -> Step:
+        slot = self._graph.slot_of
+        inputs = [slot(value) for value in node.inputs]
+        outputs = [slot(value) for value in node.outputs]
+        match node.op:
+            case "param":
+                return _param(node.attributes["path"], outputs[0])
+            case "state.read":
+                return _state_read(node.attributes["path"], node.outputs[0].spec, outputs[0])
+            case "state.write":
+                return _state_write(node.attributes["path"], inputs[0])
+            case "call":
+                return self._call(node, inputs, outputs)
+            case "while" | "for" | "if":
+                return self._control(node, inputs, outputs)
+        return _apply(primitive(node, self._target), inputs, outputs[0])
+
+    def _verified(self, node: CoreNode, step: Step) -> Step:
+        expected = [(self._graph.slot_of(value), value.spec) for value in node.outputs]
+
+        def checked(slots: Slots) -> None:
+            step(slots)
+            for slot, spec in expected:
+                made = slots[slot]
+                if tuple(made.shape) != spec.shape or made.dtype != DTYPES[spec.dtype]:
+                    raise SpecError(f"{place(node)}: made {list(made.shape)} {made.dtype}, the graph says {spec}")
+
+        return checked
+
+    def _call(self, node: CoreNode, inputs: list[int], outputs: list[int]) -> Step:
+        identity = node.attributes["op"]
+        kernel = self._preparation.kernels.get(identity)
+        operation = kernel.prepare(node, self._target) if kernel else None
+        if operation is not None:
+            return _apply(operation, inputs, outputs[0])
+        body = self._preparation.graph(node.regions[0])
+
+        def call(slots: Slots) -> None:
+            frame: Frame = slots[0]
+            outer, frame.op = frame.op, identity
+            # A body is walked, as a part of the graph around it: compiled by itself it would only be called more often.
+            results = body.walk(frame, [slots[i] for i in inputs])
+            frame.op = outer
+            for slot, result in zip(outputs, results, strict=True):
+                slots[slot] = result
+
+        return call
+
+    def _control(self, node: CoreNode, inputs: list[int], outputs: list[int]) -> Step:
+        regions = [self._preparation.graph(region) for region in node.regions]
+        run: Callable[[Frame, list[mx.array]], Sequence[mx.array]]
+        match node.op:
+            case "while":
+                run = _while(regions[0], regions[1], node.attributes["carried"])
+            case "for":
+                run = _for(regions[0], node)
+            case _:
+                run = _if(regions[0], regions[1])
+
+        def control(slots: Slots) -> None:
+            for slot, result in zip(outputs, run(slots[0], [slots[i] for i in inputs]), strict=True):
+                slots[slot] = result
+
+        return control
+
+
+def _apply(operation: Callable[..., Any], inputs: list[int], output: int) -> Step:
+    def step(slots: Slots) -> None:
+        slots[output] = operation(slots[0], *[slots[i] for i in inputs])
+
+    return step
+
+
+def _param(path: str, output: int) -> Step:
+    def step(slots: Slots) -> None:
+        slots[output] = slots[0].weights[path]
+
+    return step
+
+
+def _state_read(path: str, spec: TensorSpec, output: int) -> Step:
+    def step(slots: Slots) -> None:
+        slots[output] = slots[0].state(path, spec)
+
+    return step
+
+
+def _state_write(path: str, source: int) -> Step:
+    def step(slots: Slots) -> None:
+        slots[0].written[path] = slots[source]
+
+    return step
+
+
+def _settled(frame: Frame, values: Sequence[mx.array]) -> None:
+    """Compute what the host is about to ask, and what a pass left to be checked."""
+    frame.settle()
+    mx.eval(list(values))
+
+
+def _while(
+    condition: PreparedGraph, body: PreparedGraph, carried: int
+) -> Callable[[Frame, list[mx.array]], Sequence[mx.array]]:
+    def run(frame: Frame, values: list[mx.array]) -> Sequence[mx.array]:
+        captured = values[carried:]
+        while True:
+            (going,) = condition.run(frame, values)
+            # Together with the condition, else what each pass makes would wait for the end.
+            _settled(frame, [going, *values[:carried]])
+            if not going.item():
+                return values[:carried]
+            values = [*body.run(frame, values), *captured]
+
+    return run
+
+
+def _for(body: PreparedGraph, node: CoreNode) -> Callable[[Frame, list[mx.array]], Sequence[mx.array]]:
+    start, stop = node.attributes["start"], node.attributes["stop"]
+    carried = node.attributes.get("carried", len(node.inputs))
+    stacks = [value.spec for value in node.outputs[carried:]]
+
+    def run(frame: Frame, values: list[mx.array]) -> Sequence[mx.array]:
+        captured = values[carried:]
+        passes: list[Sequence[mx.array]] = []
+        for i in range(start, stop):
+            results = body.run(frame, [mx.array(i, dtype=mx.int64), *values])
+            values = [*results[:carried], *captured]
+            passes.append(results[carried:])
+            if not frame.tracing:
+                _settled(frame, results)
+        if not passes:
+            none = [mx.zeros(spec.shape, dtype=DTYPES[spec.dtype]) for spec in stacks]
+            return [*values[:carried], *none]
+        return [*values[:carried], *(mx.stack(list(column)) for column in zip(*passes, strict=True))]
+
+    return run
+
+
+def _if(then: PreparedGraph, otherwise: PreparedGraph) -> Callable[[Frame, list[mx.array]], Sequence[mx.array]]:
+    def run(frame: Frame, values: list[mx.array]) -> Sequence[mx.array]:
+        condition, *captured = values
+        _settled(frame, [condition])
+        return (then if condition.item() else otherwise).run(frame, captured)
+
+    return run

@@ -1,0 +1,64 @@
+"""Linear maps, lookups, normalisation, softmax and rotary embedding.
+
+Shapes are the ops' own: `x` is [.., In], weights are [Out, In], norms and softmax work on the last axis. MLX sums
+products of f16 and bf16 in f32 and rounds once, as the bodies do.
+"""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from linnet.runner.mlx.kernels import Bound, kernel
+
+
+@kernel("std.nn.linear::linear")
+def linear(x: mx.array, weight: mx.array, bias: mx.array | None = None) -> mx.array:
+    """x [.., In], weight [Out, In], bias [Out] -> [.., Out]."""
+    product = x @ weight.T
+    return product if bias is None else product + bias
+
+
+@kernel("std.nn.embedding::embedding", bounds=lambda shapes: [Bound("ids", shapes["table"][0], "table")])
+def embedding(ids: mx.array, table: mx.array) -> mx.array:
+    """ids [..] i32, table [Vocab, H] -> [.., H]."""
+    return mx.take(table, ids, axis=0) if table.size else mx.zeros((*ids.shape, table.shape[1]), dtype=table.dtype)
+
+
+@kernel("std.nn.norm::rms_norm", numbers=("eps",))
+def rms_norm(x: mx.array, weight: mx.array, eps: float) -> mx.array:
+    """x [.., H], weight [H]: the normalised value is rounded to x's dtype, then multiplied by weight and rounded."""
+    return mx.fast.rms_norm(x, weight, eps)
+
+
+@kernel("std.nn.softmax::softmax")
+def softmax(x: mx.array) -> mx.array:
+    """Over the last axis, in f32, rounded once."""
+    return mx.softmax(x, axis=-1, precise=True) if x.size else x
+
+
+def _rotated_once(x: mx.array, cos_table: mx.array, sin_table: mx.array) -> mx.array:
+    half = x.shape[-1] // 2
+    wide, cos, sin = x.astype(mx.float32), cos_table.astype(mx.float32), sin_table.astype(mx.float32)
+    first, second = wide[..., :half], wide[..., half:]
+    low = first * cos[..., :half] - second * sin[..., :half]
+    high = second * cos[..., half:] + first * sin[..., half:]
+    return mx.concatenate([low, high], axis=-1).astype(x.dtype)
+
+
+@kernel("std.nn.rope::rope", policies=("engine",))
+def rope(x: mx.array, cos_table: mx.array, sin_table: mx.array) -> mx.array:
+    """x [B, H, S, D], tables [S, D] in x's dtype: x * cos + rotate_half(x) * sin in f32, rounded once."""
+    return _rotated_once(x, cos_table, sin_table)
+
+
+@kernel("std.nn.rope::rope_rows", policies=("engine",))
+def rope_rows(x: mx.array, cos_table: mx.array, sin_table: mx.array) -> mx.array:
+    """x [B, H, S, D], tables [B, S, D]."""
+    return _rotated_once(x, cos_table[:, None], sin_table[:, None])
+
+
+@kernel("std.nn.parallel::all_reduce")
+@kernel("std.nn.parallel::shared")
+def identity(x: mx.array) -> mx.array:
+    """One process holds every shard, so there is nothing to exchange."""
+    return x

@@ -1,0 +1,310 @@
+"""A loaded model on MLX, with the interface of the torch backend's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any
+
+import mlx.core as mx
+import torch
+from torch import Tensor
+
+from linnet.language.program.binding import BindError, BoundProgram, bind
+from linnet.language.program.checked import CheckedFunction
+from linnet.language.program.core import EntryGraph
+from linnet.language.program.lower_values import LowerError
+from linnet.language.words import counted
+from linnet.runner.errors import (
+    IndexRangeError,
+    InputError,
+    ModeError,
+    SizeError,
+    UnknownEntryError,
+    WeightsError,
+)
+from linnet.runner.garbage import own_garbage
+from linnet.runner.generate import TextGeneration
+from linnet.runner.mlx.dtypes import from_torch, host, to_torch
+from linnet.runner.mlx.interpreter import Frame, Preparation, PreparedGraph
+from linnet.runner.mlx.kernels import kernels
+from linnet.runner.results import arrange
+from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
+from linnet.runner.torch.weights import WeightSource, WeightsReport, check_tensors, read_weights
+
+NUMERICS = ("exact", "equivalent", "fast", "engine")
+DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
+HOST = torch.device("cpu")
+
+
+def choose_mode(wanted: bool | str | None, fp8: str | None, numerics: str, device: Any, trainable: bool) -> bool:
+    """Whether entries are compiled: by default on a GPU, except under `exact`.
+
+    On a CPU MLX compiles each function of elementwise operations with the system's C++ compiler, seconds for each shape
+    of the inputs. Raises ModeError for what cannot be had.
+    """
+    place = find_device(device)
+    if trainable:
+        raise ModeError('trainable=True needs gradients, which backend="mlx" keeps none of: load with backend="torch"')
+    if fp8 is not None:
+        raise ModeError(f'fp8={fp8!r} belongs to backend="torch": on MLX FP8 weights are decoded for each product')
+    if wanted is None:
+        return numerics != "exact" and place == "gpu"
+    if not isinstance(wanted, bool):
+        raise ModeError(f'compile={wanted!r} belongs to backend="torch": write True (mx.compile) or False')
+    return wanted
+
+
+def find_device(device: Any) -> str:
+    """The MLX device of that name, "cpu" or "gpu"; None is MLX's own choice. Raises ModeError for others."""
+    if device is None:
+        return "gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu"
+    name = str(device)
+    if name not in DEVICES:
+        raise ModeError(f"device={name!r} is not one of MLX, which has cpu and gpu: name one of them, or leave it out")
+    if name == "gpu" and not mx.is_available(mx.Device(mx.gpu)):
+        raise ModeError("device='gpu' cannot be used here, since this MLX has no GPU: leave it out")
+    return name
+
+
+@dataclass(frozen=True)
+class PreparedEntry:
+    """An entry lowered with its generics and prepared."""
+
+    entry: EntryGraph
+    graph: PreparedGraph
+
+
+class Model(TextGeneration):
+    """A bound program with its weights, ready to run on MLX.
+
+    `model(...)` runs the card's entry. Weights and results are MLX arrays, by their Linnet paths. States start as
+    zeros and live between calls. Inputs may be MLX arrays, and all that the torch backend takes.
+
+    Threads may share a model: calls follow one another.
+    """
+
+    def __init__(
+        self,
+        bound: BoundProgram,
+        weights: Mapping[str, mx.array],
+        *,
+        entry: str | None = None,
+        numerics: str = "exact",
+        device: str | None = None,
+        compile: bool | None = None,
+        report: WeightsReport | None = None,
+    ) -> None:
+        if numerics not in NUMERICS:
+            raise ValueError(f"numerics={numerics!r} is not one of {', '.join(NUMERICS)}")
+        check_floats(bound)
+        self._device = find_device(device)
+        self._compile = choose_mode(compile, None, numerics, self._device, False)
+        self._bound = bound
+        self._functions = bound.entries()
+        self._entry = entry
+        self._numerics = numerics
+        self._weights = dict(weights)
+        self._present = frozenset(e.path for e in bound.manifest.entries if e.optional and e.path in weights)
+        self.weights_report = report or WeightsReport()
+        self._states: dict[str, mx.array] = {}
+        self._prepared: dict[tuple[Any, ...], PreparedEntry] = {}
+        self._walked: dict[str, str] = {}
+        self._preparation = self._prepare_policy()
+        self._lock = RLock()
+
+    # What the model is
+
+    @property
+    def generics(self) -> dict[str, int | str]:
+        """The root block's generics."""
+        return dict(self._bound.generics)
+
+    @property
+    def entries(self) -> dict[str, str]:
+        """Each entry's signature, by name."""
+        return {name: signature_text(function) for name, function in self._functions.items()}
+
+    @property
+    def numerics(self) -> str:
+        return self._numerics
+
+    @property
+    def compiled(self) -> bool:
+        """Whether entries run under `mx.compile`, where they can."""
+        return self._compile
+
+    @property
+    def fallbacks(self) -> dict[str, str]:
+        """The entries that have run and could not be compiled as a whole, with the reason."""
+        return dict(self._walked)
+
+    @property
+    def device(self) -> mx.Device:
+        return mx.Device(DEVICES[self._device])
+
+    def state_dict(self) -> dict[str, mx.array]:
+        """The weights by path."""
+        return dict(self._weights)
+
+    def state_paths(self) -> list[str]:
+        """Paths of the program's states (KV caches), allocated or not."""
+        return list(self._bound.states())
+
+    def reset_state(self) -> None:
+        """Back to zeros; memory is freed until the next use."""
+        with self._lock:
+            self._states.clear()
+
+    def resize(self, **generics: int) -> None:
+        """Give generics that no weight depends on, such as `MaxSeq`, other values; states start again.
+
+        Raises BindError for values that do not fit, WeightsError where a weight's shape would change.
+        """
+        block = self._bound.block.name
+        named = block if block in self._bound.program.root.blocks else None
+        bound = bind(self._bound.program, named, {**self._bound.generics, **generics})
+        if bound.manifest.entries != self._bound.manifest.entries:
+            raise WeightsError([f"weights depend on {', '.join(generics)}: give it to nest.load(generics=...)"])
+        with self._lock:
+            self._bound = bound
+            self._functions = bound.entries()
+            self._states.clear()
+            self._prepared.clear()
+            self._preparation = self._prepare_policy()
+
+    def __repr__(self) -> str:
+        generics = ", ".join(f"{name}={value}" for name, value in self.generics.items())
+        return f"Model({self._bound.block.name}<{generics}> on MLX {self._device})"
+
+    # Running
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the card's entry. Raises InputError for inputs by name, which `run_entry` takes, as it does generics."""
+        if self._entry is None:
+            raise UnknownEntryError(None, self._functions)
+        if named:
+            problem = f"{', '.join(named)} cannot be given by name here: use model.run_entry({self._entry!r}, ...)"
+            raise InputError(problem, self.entries.get(self._entry, self._entry))
+        return self.run_entry(self._entry, inputs)
+
+    def run_entry(
+        self, name: str, inputs: Sequence[Any] | Mapping[str, Any] = (), generics: Mapping[str, int | str] | None = None
+    ) -> Any:
+        """Run an entry on arrays, tensors, numbers or lists; returns MLX arrays, arranged as the entry's result type.
+
+        As of the torch backend: generics that the inputs do not determine are given in `generics`, and if it refuses a
+        value, no state has changed. Raises UnknownEntryError, InputError, IndexRangeError, IntegerDivisionError.
+        """
+        function = self._functions.get(name) if isinstance(name, str) else None
+        if function is None:
+            raise UnknownEntryError(name, self._functions)
+        given = check_generics(function, generics)
+        values = {key: host(value) for key, value in inputs.items()} if isinstance(inputs, Mapping) else inputs
+        values = [host(value) for value in values] if isinstance(values, list | tuple) else values
+        with self._lock, mx.stream(self.device):
+            taken = convert_inputs(function, values, {**self._bound.generics, **given}, HOST)
+            prepared = self._prepare(function, taken, given)
+            specs = [item.spec.dtype for item in prepared.entry.inputs]
+            arrays = [from_torch(x, dtype) for x, dtype in zip(taken.tensors, specs, strict=True)]
+            return arrange(prepared.entry.result, self._run(prepared, arrays))
+
+    def _run(self, prepared: PreparedEntry, inputs: list[mx.array]) -> list[mx.array]:
+        """The entry's outputs, computed; states change once all that must hold of values does."""
+        frame = Frame(self._weights, self._states)
+        try:
+            outputs = prepared.graph.run(frame, inputs)
+            frame.settle()
+        except IndexRangeError as error:
+            error.entry = prepared.entry.name
+            raise
+        changed = {**frame.allocated, **frame.written}
+        # MLX writes into an array that nothing else holds: the caches are handed over before they are computed.
+        self._states.update(changed)
+        del frame
+        try:
+            mx.eval(outputs, changed)
+        except RuntimeError:
+            self._states.clear()
+            raise
+        return outputs
+
+    def _prepare(self, function: CheckedFunction, taken: EntryInputs, given: dict[str, int | str]) -> PreparedEntry:
+        """The entry for inputs of these specs; lowered and prepared once for each."""
+        key = (function.name, *taken.specs.items(), *sorted(given.items()))
+        known = self._prepared.get(key)
+        if known is not None:
+            return known
+        try:
+            with own_garbage():
+                generics = self._bound.infer(function.name, taken.specs, given)
+                entry = self._bound.lower(function.name, generics, self._present, taken.given)
+                graph = self._preparation.graph(entry.graph)
+        except (BindError, LowerError, SizeError) as error:
+            raise InputError(str(error), signature_text(function)) from None
+        if graph.walked is not None:
+            self._walked[function.name] = graph.walked
+        prepared = self._prepared[key] = PreparedEntry(entry, graph)
+        return prepared
+
+    def _prepare_policy(self) -> Preparation:
+        return Preparation(kernels(self._numerics), compiled=self._compile)
+
+    def _first_row(self, entry: str, inputs: Sequence[Any]) -> Tensor:
+        return to_torch(self.run_entry(entry, inputs)[0])
+
+    def explain_nonfinite(self, name: str, inputs: Sequence[Any]) -> str:
+        """Which weights hold NaN or infinity, in words; where none do, what to do next."""
+        bad = [path for path, value in self._weights.items() if _is_bad(value)]
+        if bad:
+            return f"{counted(len(bad), 'weight')} hold NaN or infinity, first {bad[0]}: fetch the weights again"
+        return 'no weight does; load with backend="torch", which names the operation'
+
+
+def _is_bad(x: mx.array) -> bool:
+    return mx.issubdtype(x.dtype, mx.floating) and not mx.all(mx.isfinite(x)).item()
+
+
+def check_floats(bound: BoundProgram) -> None:
+    """Raises ModeError where a generic of the model is a float that this backend has no arithmetic for."""
+    for name, value in bound.generics.items():
+        if value in ("f16", "f64"):
+            raise ModeError(
+                f'{name} is {value}, which backend="mlx" does not run in: load with dtype="bf16" or dtype="f32"'
+            )
+
+
+def load_model(
+    bound: BoundProgram,
+    weights: WeightSource | Mapping[str, Tensor] | Mapping[str, mx.array],
+    *,
+    entry: str | None = None,
+    numerics: str = "exact",
+    device: str | None = None,
+    convert: bool = False,
+    trainable: bool = False,
+    compile: bool | None = None,
+    fp8: str | None = None,
+) -> Model:
+    """A model of `bound`.
+
+    `weights`: files to read, or torch tensors or MLX arrays by path. `convert` lets floating tensors of another dtype
+    be converted to the manifest's as they load. Raises ModeError, WeightsError.
+    """
+    check_floats(bound)
+    choose_mode(compile, fp8, numerics, device, trainable)
+    report = WeightsReport()
+    if isinstance(weights, WeightSource):
+        tensors, report = read_weights(bound.manifest, weights, HOST, convert=convert)
+    else:
+        tensors = {path: host(value) for path, value in weights.items()}
+        check_tensors(bound.manifest, tensors)
+    dtypes = {e.path: e.dtype for e in bound.manifest.entries}
+    made: dict[int, mx.array] = {}
+    for path, tensor in tensors.items():
+        if id(tensor) not in made:
+            made[id(tensor)] = from_torch(tensor, dtypes[path])
+    mx.eval(made)
+    arrays = {path: made[id(tensor)] for path, tensor in tensors.items()}
+    return Model(bound, arrays, entry=entry, numerics=numerics, device=device, compile=compile, report=report)

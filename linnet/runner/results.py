@@ -1,0 +1,19 @@
+"""How an entry's result is put together from a graph's flat outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from linnet.language.program.core import ResultTree
+
+
+def arrange(tree: ResultTree, results: Sequence[Any]) -> Any:
+    """Tuples as tuples, structs as dicts, an absent optional as None."""
+    if tree is None:
+        return None
+    if isinstance(tree, int):
+        return results[tree]
+    if isinstance(tree, tuple):
+        return tuple(arrange(part, results) for part in tree)
+    return {name: arrange(part, results) for name, part in tree.items()}

@@ -144,7 +144,7 @@ def test_addresses_that_are_none(registry: Path, tmp_path: Path) -> None:
     assert f'There is no registry "{nowhere}": that folder does not exist.' in refusal("tiny", nowhere)
     other = tmp_path / "sources"
     (other / "module").mkdir(parents=True)
-    said = f'"{other}" holds other things and is no registry. Name its folder, or a new one.'
+    said = f"{other} holds other things and is no registry. Name its folder, or a new one."
     assert said in refusal("tiny", str(other), StoreError)
     assert said.replace(str(other), other.as_uri()) in refusal("tiny", other.as_uri(), StoreError)
     assert "names no kind of registry. Use https:// instead." in refusal("tiny", "htps://example.org", StoreError)

@@ -68,7 +68,7 @@ def _folder(path: Path, text: str) -> Store:
         inside = set()
     if any(not name.startswith(".") for name in inside) and inside.isdisjoint(FOLDERS):
         # Against what is no registry everything would be new, and the gate would pass it.
-        raise _bad(text, f"{shown(text)} holds other things and is no registry.", "Name its folder, or a new one.")
+        raise _bad(text, f"{bare(text)} holds other things and is no registry.", "Name its folder, or a new one.")
     return DirectoryStore(path, text)
 
 

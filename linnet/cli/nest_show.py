@@ -46,7 +46,7 @@ def command(package: str, registry: str | None, offline: bool, as_json: bool) ->
         (label if first else "", line)
         for label, values in [*_facts(record), *(_published(published) if published else [])]
         for i, value in enumerate(values)
-        for first, line in ((i == 0 and j == 0, text) for j, text in enumerate(textwrap.wrap(value, WIDTH)))
+        for first, line in ((i == 0 and j == 0, text) for j, text in enumerate(_lines(value)))
     ]
     for line in table(rows):
         click.echo(line)
@@ -54,6 +54,13 @@ def command(package: str, registry: str | None, offline: bool, as_json: bool) ->
         for line in _measured(located.folder):
             click.echo(line)
     return FINE
+
+
+def _lines(value: str) -> list[str]:
+    """A value on lines that fit, without what would steer the terminal: a registry's documents are a stranger's."""
+    from linnet.registry.listing import terminal_text
+
+    return textwrap.wrap(terminal_text(value), WIDTH)
 
 
 def _facts(record: dict[str, Any]) -> list[tuple[str, list[str]]]:

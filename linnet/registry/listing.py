@@ -125,12 +125,12 @@ def _counted(item: Listed) -> Listed:
 def _listed(item: IndexPackage, registry: str) -> Listed:
     summary = item.summary or {}
     model = summary.get("model", {})
-    texts = {key: _text(model.get(key)) for key in ("title", "summary", "license", "family")}
+    texts = {key: terminal_text(model.get(key)) for key in ("title", "summary", "license", "family")}
     tags = model.get("tags", ())
     return Listed(
         name=item.package.name,
-        version=_text(summary.get("version")) or None,
-        tags=tuple(map(_text, tags)) if isinstance(tags, list) else (),
+        version=terminal_text(summary.get("version")) or None,
+        tags=tuple(map(terminal_text, tags)) if isinstance(tags, list) else (),
         parameter_count=_count(summary.get("parameter_count")),
         files_size=_count(summary.get("files_size")),
         weights_size=_count(summary.get("weights_size")),
@@ -163,8 +163,8 @@ def _shipped(name: str) -> Listed:
     )
 
 
-def _text(value: Any) -> str:
-    """One line of a stranger's index, as a terminal may show it."""
+def terminal_text(value: Any) -> str:
+    """One line of a stranger's document, as a terminal may show it; empty for what is no text."""
     text = value if isinstance(value, str) else ""
     return "".join(ch if ch.isprintable() else " " for ch in text)
 

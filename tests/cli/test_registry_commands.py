@@ -187,3 +187,16 @@ def test_what_cannot_be_done_is_one_sentence(nest: Nest, published: Path, regist
         done = nest(*words, LINNET_REGISTRY=url or str(registry))
         assert said in done.stderr
         assert (done.returncode, done.stderr.count("Traceback")) == (code, 0)
+
+
+def test_what_a_record_says_does_not_steer_the_terminal(nest: Nest, published: Path, registry: Path) -> None:
+    record = registry / "versions" / "tiny" / "1.1.0.json"
+    table = json.loads(record.read_bytes())
+    table["check"]["sections"] = [{"name": "source", "status": "ok", "summary": "\x1b]0;title\x07 \u202e fine"}]
+    record.write_text(json.dumps(table))
+    assert nest("index", "rebuild").returncode == 0
+    shown = nest("show", "tiny", LINNET_DATA=str(registry.parent / "new"))
+    assert shown.returncode == 0, shown.stderr
+    (line,) = (line for line in shown.stdout.splitlines() if line.startswith("checked"))
+    assert line.split() == ["checked", "source:", "]0;title", "fine"]
+    assert all(ch.isprintable() or ch == "\n" for ch in shown.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,7 +19,15 @@ from test_seed_entries import ENTRIES, SMALL, TABLE, draw, ends, ids, packed, sl
 from linnet import nest
 from linnet.language.program.binding import BoundProgram, bind
 from linnet.language.program.checked import Program
-from linnet.runner.errors import ContextError, IndexRangeError, InputError, ModeError, UnknownEntryError, WeightsError
+from linnet.runner.errors import (
+    ContextError,
+    IndexRangeError,
+    InputError,
+    ModeError,
+    NonFiniteError,
+    UnknownEntryError,
+    WeightsError,
+)
 from linnet.runner.mlx.dtypes import from_torch, to_torch
 from linnet.runner.mlx.interpreter import Frame, walked_because
 from linnet.runner.mlx.kernels.attention import attention
@@ -245,7 +254,7 @@ def test_bodies_and_kernels_with_masks_that_hide_everything(seed_program: Progra
     q, k, v = (torch.randn(2, h, n, 8, generator=generator) for h, n in ((4, 3), (2, 5), (2, 5)))
     for mask in (torch.rand(3, 5, generator=generator) > 0.5, torch.rand(2, 3, 5, generator=generator) > 0.5):
         mask[..., 1, :] = False
-        found = attention(*(from_torch(t, "f32") for t in (q, k, v)), 0.3, from_torch(mask, "bool"))
+        found = attention(*(from_torch(t, "f32") for t in (q, k, v)), mx.array(0.3), from_torch(mask, "bool"))
         torch.testing.assert_close(to_torch(found), attend(q, k, v, 0.3, mask, None))
 
 
@@ -304,6 +313,14 @@ def test_without_mlx_the_error_says_how_to_install_it(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "mlx.core", None)
     with pytest.raises(nest.MlxMissingError, match=r"pip install mlx on a Mac .* pip install 'mlx\[cpu\]' on Linux"):
         nest.load("qwen3-tiny", backend="mlx")
+
+
+def test_logits_that_are_no_numbers_name_the_layer() -> None:
+    model: Any = nest.load("qwen3-tiny", backend="mlx")
+    path = "layers.1.mlp.down.weight"
+    model._weights[path] = model._weights[path] * float("inf")
+    with pytest.raises(NonFiniteError, match=rf"layers\.1\.mlp\.down .*, whose weight {re.escape(path)} holds"):
+        model.generate(PROMPT, max_new_tokens=4)
 
 
 def test_the_state_dict_holds_the_weights_by_path(small: Any) -> None:

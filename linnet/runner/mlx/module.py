@@ -15,7 +15,6 @@ from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import CheckedFunction
 from linnet.language.program.core import EntryGraph
 from linnet.language.program.lower_values import LowerError
-from linnet.language.words import counted
 from linnet.runner.errors import (
     IndexRangeError,
     InputError,
@@ -31,6 +30,7 @@ from linnet.runner.mlx.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.mlx.kernels import kernels
 from linnet.runner.results import arrange
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
+from linnet.runner.torch.nonfinite import explain_nonfinite
 from linnet.runner.torch.weights import WeightSource, WeightsReport, check_tensors, read_weights
 
 NUMERICS = ("exact", "equivalent", "fast", "engine")
@@ -255,15 +255,10 @@ class Model(TextGeneration):
         return to_torch(self.run_entry(entry, inputs)[0])
 
     def explain_nonfinite(self, name: str, inputs: Sequence[Any]) -> str:
-        """Which weights hold NaN or infinity, in words; where none do, what to do next."""
-        bad = [path for path, value in self._weights.items() if _is_bad(value)]
-        if bad:
-            return f"{counted(len(bad), 'weight')} hold NaN or infinity, first {bad[0]}: fetch the weights again"
-        return 'no weight does; load with backend="torch", which names the operation'
-
-
-def _is_bad(x: mx.array) -> bool:
-    return mx.issubdtype(x.dtype, mx.floating) and not mx.all(mx.isfinite(x)).item()
+        """Which operation first makes an entry's logits NaN or infinite, starting from empty states, in words: as torch
+        finds it on the CPU."""
+        weights = {path: to_torch(value) for path, value in self._weights.items()}
+        return explain_nonfinite(self._bound, name, inputs, weights, self._present, "equivalent", HOST)
 
 
 def check_floats(bound: BoundProgram) -> None:

@@ -28,13 +28,17 @@ def attend(
 
 
 def _wide(
-    query: mx.array, key: mx.array, value: mx.array, scale: float, mask: mx.array | None, sinks: mx.array | None
+    query: mx.array, key: mx.array, value: mx.array, scale: mx.array, mask: mx.array | None, sinks: mx.array | None
 ) -> mx.array:
+    """In f32, where queries may be scaled beforehand by a number that only a run knows."""
     q, k, v = (x.astype(mx.float32) for x in (query, key, value))
-    return attend(q, k, v, scale, mask, None if sinks is None else sinks.astype(mx.float32)).astype(query.dtype)
+    wide = None if sinks is None else sinks.astype(mx.float32)
+    return attend(q * scale, k, v, 1.0, mask, wide).astype(query.dtype)
 
 
-def attention(query: mx.array, key: mx.array, value: mx.array, scale: float, mask: mx.array | None = None) -> mx.array:
+def attention(
+    query: mx.array, key: mx.array, value: mx.array, scale: mx.array, mask: mx.array | None = None
+) -> mx.array:
     """query [B, H, Q, D]; key, value [B, Hk, K, D]; mask [Q, K] or [B, Q, K]; `Hk` equals `H` when not grouped."""
     return _wide(query, key, value, scale, mask, None)
 
@@ -47,13 +51,13 @@ def attention_in_dtype(
 
 
 for _op in OPS:
-    kernel(_op, policies=("equivalent", "engine"), numbers=("scale",))(attention)
+    kernel(_op, policies=("equivalent", "engine"))(attention)
     kernel(_op, policies=("fast",), numbers=("scale",))(attention_in_dtype)
 
 
-@kernel("std.nn.attention::sink_attention", numbers=("scale",))
+@kernel("std.nn.attention::sink_attention")
 def sink_attention(
-    query: mx.array, key: mx.array, value: mx.array, sinks: mx.array, scale: float, mask: mx.array
+    query: mx.array, key: mx.array, value: mx.array, sinks: mx.array, scale: mx.array, mask: mx.array
 ) -> mx.array:
     """As grouped attention by rows, with one more logit per query head, sinks [Hq], in the denominator."""
     return _wide(query, key, value, scale, mask, sinks)

@@ -1,0 +1,91 @@
+"""Each kernel on MLX, and each op without one, against the op's body on torch, over shapes and dtypes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from test_kernels import CASES, FLOATS, IDS, TOLERANCE, Case, Sizes, draw, source
+
+from linnet.language.program.binding import BoundProgram
+from linnet.runner.mlx.dtypes import to_torch
+from linnet.runner.mlx.kernels import POLICIES, Kernel, kernels
+from linnet.runner.mlx.module import load_model
+from linnet.runner.torch import module as reference
+
+# What `fast` rounds besides, on a CPU: attention's scores and weights, and weights that are decoded.
+FAST = {"f32": 1.0, "bf16": 2.0}
+# Ops whose argument has no number before a run here, so that a kernel which needs one is not taken.
+NEED_A_NUMBER = {"std.nn.attention::" + name for name in ("attention", "attention_rows")} | {
+    "std.nn.attention::grouped_attention",
+    "std.nn.attention::grouped_attention_rows",
+}
+
+
+@pytest.fixture(scope="module")
+def run_case(bind_source: Callable[..., BoundProgram]) -> Callable[..., torch.Tensor]:
+    def run(case: Case, sizes: Sizes, dtype: str, inputs: list[torch.Tensor], numerics: str) -> torch.Tensor:
+        bound = bind_source(source(case), **sizes, T=dtype)
+        return to_torch(load_model(bound, {}, entry="run", numerics=numerics, compile=False)(*inputs))
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_ops_compute_what_their_bodies_do_on_torch(
+    case: Case, dtype: str, run_case: Callable[..., torch.Tensor], bind_source: Callable[..., BoundProgram]
+) -> None:
+    for seed, sizes in enumerate(case.sizes):
+        inputs = draw(case, sizes, FLOATS[dtype], seed)
+        bound = bind_source(source(case), **sizes, T=dtype)
+        body = reference.load_model(bound, {}, entry="run", numerics="exact")(*inputs)
+        for numerics in ("exact", *POLICIES):
+            found = run_case(case, sizes, dtype, inputs, numerics)
+            assert (found.dtype, found.shape) == (body.dtype, body.shape)
+            if not body.is_floating_point():
+                assert torch.equal(found, body)
+                continue
+            tolerance = TOLERANCE[dtype if body.dtype == FLOATS[dtype] else "f32"]
+            if case.module == "nn.loss":
+                # A logit may round to its neighbour in T before the log-softmax.
+                tolerance = TOLERANCE[dtype]
+            tolerance *= FAST[dtype] if numerics == "fast" else 1.0
+            distance = (found.double() - body.double()).abs().max()
+            assert distance <= tolerance * max(1.0, body.abs().max().item()), (numerics, sizes)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_kernel_is_compared(
+    policy: str, monkeypatch: pytest.MonkeyPatch, run_case: Callable[..., torch.Tensor]
+) -> None:
+    """Each kernel is prepared by some case, and none falls back to its body but for want of a number."""
+    prepared: set[str] = set()
+    prepare = Kernel.prepare
+
+    def recorded(self: Kernel, node: object, target: object) -> object:
+        operation = prepare(self, node, target)  # type: ignore[arg-type]
+        if operation is not None:
+            prepared.add(self.identity)
+        return operation
+
+    monkeypatch.setattr(Kernel, "prepare", recorded)
+    for case in CASES:
+        sizes = case.sizes[0]
+        run_case(case, sizes, "f32", draw(case, sizes, torch.float32, 0), policy)
+    assert prepared == set(kernels(policy)) - (NEED_A_NUMBER if policy == "fast" else set())
+
+
+@pytest.mark.parametrize("name", ["attention_rows(q, k, v, s, m)", "grouped_attention(q, k, v, s, some(m))"])
+def test_attention_in_the_inputs_dtype(name: str, bind_source: Callable[..., BoundProgram]) -> None:
+    """With a scale that is known before a run, `fast` hands the inputs over as they are."""
+    case = CASES[IDS.index(name)]
+    sizes = case.sizes[-1]
+    text = re.sub(r"\bs\b(?!:)", "0.25", source(case))
+    inputs = draw(case, sizes, torch.bfloat16, 5)
+    bound = bind_source(text, **sizes, T="bf16")
+    body = reference.load_model(bound, {}, entry="run", numerics="exact")(*inputs)
+    found = to_torch(load_model(bound, {}, entry="run", numerics="fast")(*inputs))
+    assert (found.float() - body.float()).abs().max() <= 2 * TOLERANCE["bf16"] * max(1.0, body.abs().max().item())

@@ -206,6 +206,25 @@ def test_engine_rounds_rotary_arithmetic_once() -> None:
     assert torch.equal(to_torch(rope(*(from_torch(t, "bf16") for t in (x, cos, sin)))), once)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_torchs_engine_rounds_where_mlxs_does(compiled: bool) -> None:
+    """In f32 it is `exact` but for the last bits; in bf16 it is neither `equivalent` nor far from MLX's."""
+    options: dict[str, Any] = {"device": "cpu", "compile": compiled}
+    exact = nest.load("qwen3-tiny", numerics="exact", dtype="f32", device="cpu")
+    tokens = torch.tensor([exact.tokenizer.encode(PROMPT)], dtype=torch.int32)
+    truth = exact.run_entry("prefill", [tokens, 0])
+    wide = nest.load("qwen3-tiny", numerics="engine", dtype="f32", **options)
+    assert (wide.run_entry("prefill", [tokens, 0]) - truth).abs().max() <= 1e-4
+    engine, other = (
+        nest.load("qwen3-tiny", numerics=numerics, dtype="bf16", **options).run_entry("prefill", [tokens, 0]).float()
+        for numerics in ("engine", "equivalent")
+    )
+    assert not torch.equal(engine, other)
+    model: Any = nest.load("qwen3-tiny", backend="mlx", numerics="engine", dtype="bf16")
+    between = (to_torch(model.run_entry("prefill", [tokens, 0])).float() - engine).abs().mean()
+    assert between <= 1.5 * (engine - truth).abs().mean()
+
+
 def test_caches_are_written_in_place(small: Any) -> None:
     bound, weights = small(2)
     model = load_model(bound, weights, numerics="engine")

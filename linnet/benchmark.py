@@ -207,9 +207,7 @@ def _subject(
         decoder_vocabulary(meta)
     except GenerationError as error:
         raise BenchError(f"{name} cannot be timed: {error}") from None
-    most = meta.generics["MaxSeq"]
-    if "MaxSeq" not in generics and isinstance(most, int) and most < prompt + new:
-        raise ContextError(prompt, new, most)
+    given_positions = "MaxSeq" in generics
     positions = generics.setdefault("MaxSeq", prompt + new)
     if isinstance(positions, int) and positions < prompt + new:
         raise ContextError(prompt, new, positions)
@@ -220,6 +218,9 @@ def _subject(
             f"{name} does not take {counted(prompt, 'token')} of prompt and {new} new ones: {_first(error)}; "
             "ask for fewer (--prompt, --new)"
         ) from None
+    most = meta.generics["MaxSeq"]
+    if not given_positions and isinstance(most, int) and most < prompt + new:
+        raise ContextError(prompt, new, most)
     files = fetch_weights(located.folder, card, given, offline=load.get("offline"), registry=load.get("registry"))
     used = _used_weights(located, card, files, given)
     needed = sum(file.size for file in used.files) + cache_bytes(model)

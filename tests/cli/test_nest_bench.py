@@ -259,7 +259,7 @@ def test_what_cannot_be_measured_is_refused_before_any_process(
     with pytest.raises(ContextError, match="a prompt of 6 tokens and 4 new ones make 10, but the cache holds 9"):
         nest.bench(plain, generics={"MaxSeq": 9}, **SMALL)
     with pytest.raises(ContextError, match="a prompt of 9999999 tokens and 4 new ones make 10000003, but the cache"):
-        nest.bench(plain, **{**SMALL, "prompt": 9999999})
+        nest.bench("qwen3-tiny", output=tmp_path / "b.json", **{**SMALL, "prompt": 9999999})
     with pytest.raises(nest.NestError, match="6 tokens of prompt, 1 new and 1 run measure nothing"):
         nest.bench(plain, **{**SMALL, "new": 1})
     with pytest.raises(nest.NestError, match="weights are given for a baseline, and plain has none"):

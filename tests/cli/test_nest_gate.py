@@ -420,7 +420,8 @@ def test_the_command_measures_and_writes_every_form(work: Work, command: Callabl
     work.edit("nest.toml", '"Apache-2.0"', '"MIT"')
     card = work.package / "nest.toml"
     card.write_text(
-        card.read_text() + "\n[gate]\ndecode_ratio_drop = 0.9\nprompt_ratio_drop = 0.9\nmemory_increase = 9.0\n"
+        # Whatever a busy machine does to times.
+        card.read_text() + '\n[gate]\nallow = ["decode-slower*", "prompt-slower*", "memory-grew*"]\n'
     )
     summary = work.root / "summary.md"
     summary.write_text("Before.\n")

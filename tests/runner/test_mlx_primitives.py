@@ -182,7 +182,9 @@ def test_reductions_and_sums(dtype: str) -> None:
             agree(*both("reduce", [x], [dtype], shape, dtype, kind=kind, axes=axes), dtype, scale=8)
         empty = torch.zeros((0, 3), dtype=NATIVE[dtype])
         agree(*both("reduce", [empty], [dtype], (3,), dtype, kind=kind, axes=[0]), dtype)
+        agree(*both("reduce", [empty], [dtype], (0,), dtype, kind=kind, axes=[1]), dtype)
     agree(*both("cumsum", [x], [dtype], (3, 4, 5), dtype, axis=1), dtype, scale=8)
+    agree(*both("cumsum", [empty], [dtype], (0, 3), dtype, axis=0), dtype)
 
 
 def test_sums_of_halves_are_kept_in_f32() -> None:

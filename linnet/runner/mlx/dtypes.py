@@ -43,8 +43,10 @@ def width(dtype: str) -> int:
 
 def scalar(value: float, dtype: str) -> mx.array:
     """A rank-0 array. MLX itself takes no Python integer from 2**63 up, and rounds Python floats to f32 first."""
+    if dtype == "f64":
+        return mx.array(np.array(value, dtype=np.float64), dtype=mx.float64)
     if dtype in FLOATS:
-        return mx.array(np.array(value, dtype=np.float64), dtype=mx.float64).astype(DTYPES[dtype])
+        return mx.array(float(value), dtype=DTYPES[dtype])
     if dtype == "bool":
         return mx.array(bool(value))
     unsigned = int(value) % 2 ** width(dtype)

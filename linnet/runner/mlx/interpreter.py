@@ -241,6 +241,8 @@ class StepBuilder:
 
     def step(self, node: CoreNode) -> Step:
         step = self._step(node)
+        if not node.regions and any(value.spec.dtype == "f64" for value in (*node.inputs, *node.outputs)):
+            step = _on_cpu(step)
         return self._verified(node, step) if self._preparation.verify else step
 
     def _step(self, node: CoreNode) -> Step:
@@ -307,6 +309,16 @@ class StepBuilder:
                 slots[slot] = result
 
         return control
+
+
+def _on_cpu(step: Step) -> Step:
+    """A step whose f64 no GPU computes."""
+
+    def run(slots: Slots) -> None:
+        with mx.stream(mx.cpu):
+            step(slots)
+
+    return run
 
 
 def _apply(operation: Callable[..., Any], inputs: list[int], output: int) -> Step:

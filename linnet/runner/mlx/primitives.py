@@ -127,7 +127,7 @@ def _division(quotient: bool) -> Callable[[CoreNode, Target], Operation]:
         if dtype in FLOATS:
             function = mx.divide if quotient else _fmod
             return lambda run, a, b: function(a, b)
-        if target.constants.get(node.inputs[1]):
+        if target.constants.get(node.inputs[1]) or not node.inputs[1].spec.size:
             return lambda run, a, b: _truncated(a, b, quotient)
         where = f" ({node.span.location()})" if node.span else ""
         check = DivisorCheck("division" if quotient else "remainder", where)
@@ -213,6 +213,8 @@ def _concat(node: CoreNode, target: Target) -> Operation:
 
 def _cumsum(node: CoreNode, target: Target) -> Operation:
     axis, dtype = node.attributes["axis"], node.outputs[0].spec.dtype
+    if not node.outputs[0].spec.size:
+        return lambda run, x: x
     if dtype in HALVES:
         return lambda run, x: mx.cumsum(x.astype(mx.float32), axis=axis).astype(DTYPES[dtype])
     return lambda run, x: mx.cumsum(x, axis=axis).astype(DTYPES[dtype])
@@ -270,6 +272,13 @@ def _reduce(node: CoreNode, target: Target) -> Operation:
     if not axes:
         return lambda run, x: x
     native = DTYPES[spec.dtype]
+    if any(spec.shape[axis] == 0 for axis in axes):
+        # MLX runs over what lies behind an empty array.
+        empty = {"sum": 0, "prod": 1, "any": False, "all": True}
+        nothing = scalar(empty[kind] if kind in empty else _lowest(spec.dtype, kind == "min"), spec.dtype)
+        return lambda run, x: mx.broadcast_to(nothing, result.shape)
+    if not spec.size:
+        return lambda run, x: mx.zeros(result.shape, dtype=native)
     if kind in ("any", "all"):
         test = mx.any if kind == "any" else mx.all
         return lambda run, x: test(x, axis=axes)
@@ -277,9 +286,6 @@ def _reduce(node: CoreNode, target: Target) -> Operation:
         total: Callable[..., mx.array] = mx.sum if kind == "sum" else mx.prod
         wide = mx.float32 if spec.dtype in HALVES else native
         return lambda run, x: total(x.astype(wide), axis=axes).astype(native)
-    if any(spec.shape[axis] == 0 for axis in axes):
-        lowest = scalar(_lowest(spec.dtype, kind == "min"), spec.dtype)
-        return lambda run, x: mx.broadcast_to(lowest, result.shape)
     best: Callable[..., mx.array] = mx.max if kind == "max" else mx.min
     return lambda run, x: best(x, axis=axes)
 

@@ -27,7 +27,7 @@ def embedding(ids: mx.array, table: mx.array) -> mx.array:
 @kernel("std.nn.norm::rms_norm", numbers=("eps",))
 def rms_norm(x: mx.array, weight: mx.array, eps: float) -> mx.array:
     """x [.., H], weight [H]: the normalised value is rounded to x's dtype, then multiplied by weight and rounded."""
-    return mx.fast.rms_norm(x, weight, eps)
+    return mx.fast.rms_norm(x, weight, eps) if x.size else x
 
 
 @kernel("std.nn.softmax::softmax")

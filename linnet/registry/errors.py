@@ -85,9 +85,9 @@ def shown(text: str, characters: int = SHOWN_CHARACTERS) -> str:
     return f'"{escaped}"'
 
 
-def bare(text: str) -> str:
+def bare(text: str, characters: int = SHOWN_CHARACTERS) -> str:
     """As `shown`, without the quotes: for `where`."""
-    return shown(text)[1:-1]
+    return shown(text, characters)[1:-1]
 
 
 def nearest(text: str, known: Iterable[str], *, alike: float = 0.0) -> str | None:

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from linnet.registry.card import Card, read_card
-from linnet.registry.errors import HubError, PackageError, Problem, RegistryWarning, bare, listed, nearest, shown
+from linnet.registry.errors import (
+    PATH_CHARACTERS,
+    HubError,
+    PackageError,
+    Problem,
+    RegistryWarning,
+    bare,
+    listed,
+    nearest,
+    shown,
+)
 from linnet.registry.package import CARD_NAME, name_fault
 
 # Whoever names a folder is spared the client of registries.
@@ -201,7 +211,7 @@ def _places(client: Client) -> str:
         return f"what is on this machine (offline is set, so {listed(silent)} was not asked)"
     if urls == [str(default_registry())]:
         return "your registry"
-    return f"the registry {bare(urls[0])}" if len(urls) == 1 else f"the registries {listed(urls)}"
+    return f"the registry {bare(urls[0], PATH_CHARACTERS)}" if len(urls) == 1 else f"the registries {listed(urls)}"
 
 
 def _enclosing(file: Path) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from linnet.registry.cache import Cache, write_whole
 from linnet.registry.configured import default_registry
-from linnet.registry.errors import PackageError, Problem, RegistryError, bare, nearest, shown
+from linnet.registry.errors import PATH_CHARACTERS, PackageError, Problem, RegistryError, bare, nearest, shown
 from linnet.registry.layout import generation_path, object_path, package_path, version_path
 from linnet.registry.memory import Memory, SeenPackage, is_local, registry_key
 from linnet.registry.package_state import Reader, fold_package
@@ -91,7 +91,7 @@ class Source:
             if is_local(self.url) and self.url != str(default_registry()):
                 folder = getattr(store, "folder", None)
                 if isinstance(folder, Path) and not folder.is_dir():
-                    message = f"There is no registry {shown(self.url)}: that folder does not exist."
+                    message = f"There is no registry {shown(self.url, PATH_CHARACTERS)}: that folder does not exist."
                     help = "Correct --registry or LINNET_REGISTRY; nest publish makes one."
                     raise StoreError([Problem("registry.absent", bare(self.url), message, help)])
             self._registry = Registry(trusted(store, self.url))

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from linnet.registry.errors import bare, nearest, shown
+from linnet.registry.errors import PATH_CHARACTERS, bare, nearest, shown
 from linnet.registry.layout import FOLDERS
 from linnet.registry.store.base import Store, StoreError, store_error
 from linnet.registry.store.directory import DirectoryStore
@@ -68,7 +68,11 @@ def _folder(path: Path, text: str) -> Store:
         inside = set()
     if any(not name.startswith(".") for name in inside) and inside.isdisjoint(FOLDERS):
         # Against what is no registry everything would be new, and the gate would pass it.
-        raise _bad(text, f"{bare(text)} holds other things and is no registry.", "Name its folder, or a new one.")
+        raise _bad(
+            text,
+            f"{bare(text, PATH_CHARACTERS)} holds other things and is no registry.",
+            "Name its folder, or a new one.",
+        )
     return DirectoryStore(path, text)
 
 

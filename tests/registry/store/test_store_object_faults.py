@@ -243,5 +243,5 @@ def test_an_account_of_azure_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_without_the_extra_it_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "obstore", None)
-    with pytest.raises(StoreError, match=r"pip install 'linnet-nest\[s3\]'"):
+    with pytest.raises(StoreError, match=r"which is not installed\. Install it: pip install obstore"):
         open_store("s3://bucket")

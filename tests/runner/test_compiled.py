@@ -17,8 +17,8 @@ from linnet.language.check import load as check
 from linnet.language.program.binding import BoundProgram, bind
 from linnet.language.program.checked import Program
 from linnet.language.program.core import Graph
+from linnet.runner.affine import Indices, Prefix
 from linnet.runner.errors import IndexRangeError, ModeError
-from linnet.runner.torch.compiled.affine import Indices, Prefix
 from linnet.runner.torch.compiled.blocked import block_columns, block_weight, can_block, linear_for
 from linnet.runner.torch.compiled.compiler import choose_mode
 from linnet.runner.torch.compiled.entry import CompiledEntry

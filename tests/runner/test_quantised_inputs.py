@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
+from linnet.runner.rewriting import native
 from linnet.runner.torch.compiled.elementwise import rms_norm
-from linnet.runner.torch.compiled.native import native
 from linnet.runner.torch.compiled.quantised_inputs import gate_halves, round_inputs, rounded_product
 from linnet.runner.torch.kernels import triton
 

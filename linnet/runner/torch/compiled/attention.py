@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
-from linnet.runner.torch.compiled.affine import Indices
-from linnet.runner.torch.compiled.native import Rewriter, is_call, named, native
+from linnet.runner.affine import Indices
+from linnet.runner.rewriting import Rewriter, is_call, named, native
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels.attention import MASKED, attend
 

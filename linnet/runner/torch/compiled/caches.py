@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, Graph, Value
-from linnet.runner.torch.compiled.affine import Indices
-from linnet.runner.torch.compiled.native import Rewriter, is_call, named, native
+from linnet.runner.affine import Indices
+from linnet.runner.rewriting import Rewriter, is_call, named, native
 
 SPANS = ("std.nn.cache::write_at", "std.nn.cache::write_span")
 ROWS = ("std.nn.cache::write_rows",)

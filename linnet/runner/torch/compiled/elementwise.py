@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
-from linnet.runner.torch.compiled.native import Rewriter, is_call, named, native
+from linnet.runner.rewriting import Rewriter, is_call, named, native
 
 # Up to here a kernel's start costs more than the data that it reads.
 FEW_ROWS = 16

@@ -18,8 +18,8 @@ from torch import Tensor, fx
 
 from linnet.language.program.core import CoreNode, Graph, Value
 from linnet.language.program.types import FLOATS
-from linnet.runner.torch.compiled.linears import LinearWeight
-from linnet.runner.torch.compiled.native import live
+from linnet.runner.linears import LinearWeight
+from linnet.runner.rewriting import live
 from linnet.runner.torch.dtypes import BITS, CARRIED
 from linnet.runner.torch.interpreter import GIVEN, fixed_nodes
 from linnet.runner.torch.kernels import Kernel

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, Graph, Value
+from linnet.runner.rewriting import Rewriter, native
 from linnet.runner.torch.compiled.elementwise import rotate
 from linnet.runner.torch.compiled.linears import split_columns
-from linnet.runner.torch.compiled.native import Rewriter, native
 
 BY_HEAD = (0, 2, 1, 3)
 

@@ -1,45 +1,16 @@
-"""Linear layers of a graph that is being compiled: those that read one input become one product.
-
-A linear layer here is a call of `linear`, `fp8_linear` or `fp8_block_linear` whose weight, scale and bias are weights
-of the model as they are. Layers of one kind that read the same value are joined: their weights lie one below the other,
-and each takes its columns of the product. What a product rounds is unchanged: every output column is its own sum.
-"""
+"""Linear layers of a graph that is being compiled: those that read one input become one product."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
+from linnet.runner.linears import LinearWeight, linear_groups, side_by_side
+from linnet.runner.rewriting import Rewriter, native
 from linnet.runner.torch.compiled.elementwise import gated
-from linnet.runner.torch.compiled.native import Rewriter, named, native
-
-KINDS = {
-    "std.nn.linear::linear": "plain",
-    "std.quant::fp8_linear": "fp8_row",
-    "std.quant::fp8_block_linear": "fp8_block",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class LinearWeight:
-    """One linear layer, or several side by side: paths of weights, scales and biases, and the outputs of each.
-
-    `kind` is plain, fp8_row or fp8_block; `dtype` is the activations' ("bf16"), `width` the number of inputs, `block`
-    the side of the blocks that have a scale.
-    """
-
-    kind: str
-    dtype: str
-    width: int
-    block: int
-    sizes: tuple[int, ...]
-    weights: tuple[str, ...]
-    scales: tuple[str, ...] = ()
-    biases: tuple[str, ...] = ()
 
 
 class Layout(Protocol):
@@ -59,49 +30,19 @@ class Layout(Protocol):
 def join_linears(graph: Graph, layout: Layout) -> None:
     """Replace linear layers by products in the layout's form, one for those that read the same value."""
     pass_ = Rewriter(graph)
-    groups: dict[tuple[Any, ...], list[CoreNode]] = {}
-    parts: dict[CoreNode, LinearWeight] = {}
-    for node in graph.nodes:
-        part = _weight_of(node, pass_)
-        if part is not None:
-            parts[node] = part
-            key = (node.inputs[0], part.kind, part.dtype, bool(part.biases), part.block)
-            groups.setdefault(key, []).append(node)
-    group_of = {node: group for group in groups.values() for node in group}
+    groups = linear_groups(graph, pass_)
+    group_of = {node: group for group in groups for node in group[0]}
     for node in graph.nodes:
         group = group_of.get(node)
         if group is None:
             pass_.emit(node)
-        elif node is group[0]:
-            _emit_product(pass_, group, [parts[member] for member in group], layout)
+        elif node is group[0][0]:
+            _emit_product(pass_, *group, layout)
     pass_.finish()
 
 
-def _weight_of(node: CoreNode, graph: Rewriter) -> LinearWeight | None:
-    """The linear layer that a node is, where its tensors are weights of the model and its input has rows."""
-    kind = KINDS.get(node.attributes.get("op", "")) if node.op == "call" else None
-    if kind is None or len(node.inputs[0].spec.shape) < 2 or node.outputs[0].spec.size == 0:
-        return None
-    inputs = named(node)
-    if not inputs["x"].spec.size:
-        return None
-    paths: dict[str, str] = {}
-    for name, value in inputs.items():
-        if name == "x":
-            continue
-        producer = graph.producers.get(value)
-        if producer is None or producer.op != "param":
-            return None
-        paths[name] = producer.attributes["path"]
-    scale = (paths["scale"],) if "scale" in paths else ()
-    bias = (paths["bias"],) if "bias" in paths else ()
-    out, width = inputs["weight"].spec.shape
-    block = int(node.attributes["generics"]["Block"]) if kind == "fp8_block" else 0
-    return LinearWeight(kind, inputs["x"].spec.dtype, width, block, (out,), (paths["weight"],), scale, bias)
-
-
 def _emit_product(graph: Rewriter, group: Sequence[CoreNode], parts: Sequence[LinearWeight], layout: Layout) -> None:
-    joined = _side_by_side(parts)
+    joined = side_by_side(parts)
     if len(group) > 1 and not layout.claim(joined):
         for node, part in zip(group, parts, strict=True):
             _emit_product(graph, [node], [part], layout)
@@ -122,20 +63,6 @@ def _emit_product(graph: Rewriter, group: Sequence[CoreNode], parts: Sequence[Li
     split = graph.emit(native(split_columns, product.outputs, specs, constants=(joined.sizes,), like=group[0]))
     for node, columns in zip(group, split.outputs, strict=True):
         graph.replace(node.outputs[0], columns)
-
-
-def _side_by_side(parts: Sequence[LinearWeight]) -> LinearWeight:
-    first = parts[0]
-    return LinearWeight(
-        first.kind,
-        first.dtype,
-        first.width,
-        first.block,
-        tuple(part.sizes[0] for part in parts),
-        tuple(part.weights[0] for part in parts),
-        tuple(scale for part in parts for scale in part.scales),
-        tuple(bias for part in parts for bias in part.biases),
-    )
 
 
 def split_columns(x: Tensor, sizes: tuple[int, ...]) -> Sequence[Tensor]:

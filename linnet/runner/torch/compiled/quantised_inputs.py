@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
+from linnet.runner.rewriting import Rewriter, native
 from linnet.runner.torch.compiled.elementwise import rms_norm
-from linnet.runner.torch.compiled.native import Rewriter, native
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels import triton
 from linnet.runner.torch.kernels.triton.checks import BLOCK, ceil_div

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from linnet.runner.linears import LinearWeight
 from linnet.runner.torch.compiled import blocked
-from linnet.runner.torch.compiled.linears import LinearWeight
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels import triton
 from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear

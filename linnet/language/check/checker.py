@@ -18,6 +18,7 @@ from linnet.language.check.context import (
     another_name,
 )
 from linnet.language.check.expressions import expression
+from linnet.language.check.library import keep_modules, kept_module
 from linnet.language.check.modules import STD_ROOT, LoadedModule
 from linnet.language.check.order import cycles, declaration_order, postorder
 from linnet.language.check.references import References, record_imports
@@ -40,7 +41,6 @@ class Checker:
         self.diagnostics = diagnostics
         self.references = References()
         self.scopes: dict[int, ModuleScope] = {}
-        self.scope_of: dict[int, ModuleScope] = {}
         self.nodes: dict[int, tree.FunctionItem | tree.BlockItem] = {}
         self.broken_members: dict[int, set[str]] = {}
         self.members_done: set[int] = set()
@@ -53,33 +53,47 @@ class Checker:
 
     def check(self, root: LoadedModule) -> Program:
         """Declare and check every module that `root` reaches."""
-        order = self._collect(root)
-        for scope in order:
+        order, fresh = self._collect(root)
+        for scope in fresh:
             for name in declaration_order(scope.items):
                 self.declare(scope, name)
-        for scope in order:
+        for scope in fresh:
             for block in scope.checked.blocks.values():
                 self.ensure_members(block)
-        record_imports(self)
-        for scope in order:
+        record_imports(self, fresh)
+        for scope in fresh:
             self._check_bodies(scope)
-        self._recursion(order)
+        self._recursion(fresh)
         self._nesting(order)
         # What an error left unchecked would look unused.
-        for scope in order if not self.diagnostics.has_errors else ():
-            self._unused(scope)
+        if not self.diagnostics.has_errors:
+            for scope in fresh:
+                self._unused(scope)
+            keep_modules(fresh, self.references, self.diagnostics.items)
         modules = {scope.loaded.key: scope.checked for scope in order}
         return Program(self.scopes[id(root)].checked, modules)
 
-    def _collect(self, root: LoadedModule) -> list[ModuleScope]:
-        """Every module that `root` reaches, each after those that it imports."""
+    def _collect(self, root: LoadedModule) -> tuple[list[ModuleScope], list[ModuleScope]]:
+        """Every module that `root` reaches, each after those that it imports, and those of them that are to be
+        checked."""
         order: list[ModuleScope] = []
+        fresh: list[ModuleScope] = []
         for loaded in postorder([root], lambda module: module.imports.values()):
+            for segments, imported in loaded.imports.items():
+                loaded.imports[segments] = self.scopes[id(imported)].loaded
+            kept = kept_module(loaded)
+            if kept is not None:
+                order.append(kept.scope)
+                self.scopes[id(loaded)] = self.scopes[id(kept.scope.loaded)] = kept.scope
+                self.members_done.update(map(id, kept.scope.checked.blocks.values()))
+                self.references.adopt(kept.references)
+                continue
             checked = CheckedModule(".".join(name.text for name in loaded.tree.path), loaded.tree.source)
             scope = self.scopes[id(loaded)] = ModuleScope(loaded, checked)
             order.append(scope)
+            fresh.append(scope)
             self._names(scope)
-        return order
+        return order, fresh
 
     def _names(self, scope: ModuleScope) -> None:
         """Bind a module's imports and items, one meaning for each name (E1204, E1207)."""

@@ -249,6 +249,11 @@ class Loader:
         )
 
 
+def is_shared(module: LoadedModule) -> bool:
+    """Whether a module is the standard library's, its tree without faults and the one that every check is given."""
+    return module.package.key == "std" and any(module.tree is known for known in _STD_TREES.values())
+
+
 def _is_package(folder: Path) -> bool:
     """Whether a folder has a manifest; one whose name no folder can have has none."""
     try:

@@ -7,7 +7,7 @@ order when it is first asked.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from linnet.language.source import Source, Span
 
 if TYPE_CHECKING:
     from linnet.language.check.checker import Checker
+    from linnet.language.check.context import ModuleScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +114,27 @@ class Reference:
 _Raw = tuple[Span, Target, Type | None]
 
 
-class References:
-    """Every name that the checker resolved, by place. Built by the checker with `use` and `define`."""
+_Definitions = dict[tuple[int, str], tuple[_Raw, str | None]]
 
-    __slots__ = ("_arranged", "_by_source", "_definitions", "_uses")
+
+@dataclass(frozen=True, slots=True)
+class SourceReferences:
+    """The names of one source, for other checks that meet it: its declarations, and all of its names in order."""
+
+    source: Source
+    definitions: _Definitions
+    names: list[_Raw]
+
+
+class References:
+    """Every name that the checker resolved, by place. Built by the checker with `use`, `define` and `adopt`."""
+
+    __slots__ = ("_adopted", "_arranged", "_by_source", "_definitions", "_uses")
 
     def __init__(self) -> None:
         self._uses: list[_Raw] = []
-        self._definitions: dict[tuple[int, str], tuple[_Raw, str | None]] = {}
+        self._definitions: _Definitions = {}
+        self._adopted: list[SourceReferences] = []
         self._by_source: dict[Source, list[_Raw]] = {}
         self._arranged: dict[Source, tuple[list[int], list[Reference]]] = {}
 
@@ -133,6 +147,23 @@ class References:
     def define(self, span: Span, target: Target, doc: str | None = None, type: Type | None = None) -> None:
         """`target` is declared by the name at `span`."""
         self._definitions[_key(target)] = ((span, target, type), doc)
+
+    def adopt(self, other: SourceReferences) -> None:
+        """The names of a source that was checked before."""
+        self._adopted.append(other)
+
+    def by_source(self, sources: Iterable[Source]) -> dict[Source, SourceReferences]:
+        """The names of these sources, each by itself."""
+        found = {source: SourceReferences(source, {}, []) for source in sources}
+        for key, definition in self._definitions.items():
+            raw = definition[0]
+            if raw[0].source in found:
+                found[raw[0].source].definitions[key] = definition
+                found[raw[0].source].names.append(raw)
+        for raw in self._uses:
+            if raw[0].source in found:
+                found[raw[0].source].names.append(raw)
+        return found
 
     # What readers ask
 
@@ -172,6 +203,9 @@ class References:
             return
         for raw in (*(raw for raw, _ in self._definitions.values()), *self._uses):
             self._by_source.setdefault(raw[0].source, []).append(raw)
+        for other in self._adopted:
+            self._by_source[other.source] = other.names
+            self._definitions.update(other.definitions)
 
     def _reference(self, span: Span, target: Target, type: Type | None) -> Reference:
         (place, _, declared), doc = self._definitions.get(_key(target), ((None, target, None), None))
@@ -213,10 +247,10 @@ def _key(target: Target) -> tuple[int, str]:
     return (id(target.owner), target.name) if isinstance(target, Part) else (id(target), "")
 
 
-def record_imports(checker: Checker) -> None:
-    """What the names of every `module` and `use` refer to, once the items are declared."""
+def record_imports(checker: Checker, scopes: Iterable[ModuleScope]) -> None:
+    """What the names of every `module` and `use` of these refer to, once the items are declared."""
     references = checker.references
-    for scope in checker.scopes.values():
+    for scope in scopes:
         path = scope.loaded.tree.path
         if path:
             references.use(path[0].span.to(path[-1].span), scope.loaded)

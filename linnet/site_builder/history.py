@@ -15,8 +15,9 @@ from linnet.registry.bench_text import COLUMNS, cell
 from linnet.registry.package import read_file
 from linnet.site_builder.collect import SHOWN_BYTES, ModelPage, PackageSource, VersionView
 from linnet.site_builder.paths import diff_page
-from linnet.site_builder.source_view import highlight_lines, language_of
+from linnet.site_builder.source_view import language_of, lines_of, plain_line
 from linnet.site_builder.text import Anchors, one_line, path_anchor
+from linnet.site_builder.tokens import Line
 
 # How many of the newest versions are compared each with each; older ones are compared with the one before alone.
 EACH_WITH_EACH = 10
@@ -241,14 +242,17 @@ def _lines(before: str, after: str, language: str) -> tuple[list[str], int, int]
         lines.append(f'<span class="line hunk">{place}\n</span>')
         for tag, i, j, k, m in group:
             if tag == "equal":
-                lines += [f'<span class="line"><span class="sign"> </span>{line}\n</span>' for line in shown_new[k:m]]
+                lines += [
+                    f'<span class="line"><span class="sign"> </span>{plain_line(line)}\n</span>'
+                    for line in shown_new[k:m]
+                ]
                 continue
             lines += [
-                f'<span class="line del"><span class="sign">-</span><del>{line}</del>\n</span>'
+                f'<span class="line del"><span class="sign">-</span><del>{plain_line(line)}</del>\n</span>'
                 for line in shown_old[i:j]
             ]
             lines += [
-                f'<span class="line add"><span class="sign">+</span><ins>{line}</ins>\n</span>'
+                f'<span class="line add"><span class="sign">+</span><ins>{plain_line(line)}</ins>\n</span>'
                 for line in shown_new[k:m]
             ]
             removed += j - i
@@ -256,7 +260,7 @@ def _lines(before: str, after: str, language: str) -> tuple[list[str], int, int]
     return lines, added, removed
 
 
-def _highlighted(text: str, lines: Sequence[str], language: str) -> list[str]:
-    shown = list(highlight_lines(text, language))
+def _highlighted(text: str, lines: Sequence[str], language: str) -> Sequence[Line]:
+    shown = lines_of(text, language)
     # What splits lines elsewhere than a line feed is shown plain, so that both lists go together.
-    return shown if len(shown) == len(lines) else list(highlight_lines("\n".join(map(one_line, lines)), "text"))
+    return shown if len(shown) == len(lines) else lines_of("\n".join(map(one_line, lines)), "text")

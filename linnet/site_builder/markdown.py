@@ -17,8 +17,9 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 
-from linnet.site_builder.source_view import CLASSES, code_block, language_named
+from linnet.site_builder.source_view import code_block, language_named
 from linnet.site_builder.text import Anchors, fragment, slug, without_overrides
+from linnet.site_builder.tokens import CLASSES
 
 SCHEMES = frozenset({"http", "https", "mailto"})
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})

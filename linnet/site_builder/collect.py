@@ -37,6 +37,9 @@ class SiteError(Exception):
 class PackageSource:
     """One version of a package as the site takes it: its folder and the record that `package_record` made of it.
 
+    `held` are the bytes of its files that pages show, by path, where they were read from elsewhere than the folder,
+    which then holds the sources that are drawn, and no more.
+
     `published` is UTC as ISO 8601, empty for a folder that was never published; `yanked` is the reason, None where it
     stands; `bench` what was measured at publication, None where only the package's own `bench.json` tells.
     `tensor_files` says which file holds each tensor of the checkpoint, as far as that is known without the network.
@@ -50,6 +53,7 @@ class PackageSource:
     bench: BenchReport | None = None
     tensor_files: Mapping[str, str] | None = None
     checked: CheckResult | None = None
+    held: Mapping[str, bytes] | None = None
     status: str = "active"
     status_reason: str = ""
 
@@ -59,9 +63,15 @@ class PackageSource:
 
     def measured(self) -> BenchReport | None:
         """What was measured of this version. Raises RegistryError for a bad `bench.json`."""
-        if self.bench is None and any(file["path"] == BENCH_NAME for file in self.record["files"]):
+        if self.bench is not None or all(file["path"] != BENCH_NAME for file in self.record["files"]):
+            return self.bench
+        if self.held is None:
             return read_bench(self.folder)
-        return self.bench
+        return BenchReport.from_json(self.held[BENCH_NAME]) if BENCH_NAME in self.held else None
+
+    def read(self, path: str) -> bytes:
+        """A file of at most SHOWN_BYTES. Raises PackageError where it cannot be read."""
+        return self.held[path] if self.held is not None else read_file(self.folder, path, SHOWN_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +293,7 @@ def _text(source: PackageSource, item: Mapping[str, Any]) -> tuple[str | None, s
     path = str(item["path"])
     if int(item["size"]) > SHOWN_BYTES:
         return None, "Too large to show here."
-    data = read_file(source.folder, path, SHOWN_BYTES)
+    data = source.read(path)
     if hashlib.sha256(data).hexdigest() != item["sha256"]:
         raise SiteError(f"{source.folder / path} is not the file that was indexed; build the index again.")
     try:

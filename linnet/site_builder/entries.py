@@ -184,8 +184,18 @@ def _nodes(value: object) -> Iterator[object]:
             pending.extend(node)
         elif isinstance(node, dict):
             pending.extend(node.values())
-        elif dataclasses.is_dataclass(node) and node.__class__.__module__.endswith("program.checked"):
-            if isinstance(node, (CheckedFunction, CheckedBlock)):
-                continue
+        elif parts := _parts(node.__class__):
             yield node
-            pending.extend(getattr(node, item.name) for item in dataclasses.fields(node) if item.name != "type")
+            pending.extend([getattr(node, name) for name in parts])
+
+
+def _parts(kind: type) -> tuple[str, ...]:
+    """The fields of a class of statements or expressions that may hold others; none of what is neither."""
+    if kind not in _PARTS:
+        known = dataclasses.is_dataclass(kind) and kind.__module__.endswith("program.checked")
+        fields = dataclasses.fields(kind) if known and kind not in (CheckedFunction, CheckedBlock) else ()
+        _PARTS[kind] = tuple(item.name for item in fields if item.name != "type")
+    return _PARTS[kind]
+
+
+_PARTS: dict[type, tuple[str, ...]] = {}

@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from linnet.language.words import counted
 from linnet.registry.bench_text import COLUMNS, cell
-from linnet.registry.package import read_file
 from linnet.site_builder.collect import SHOWN_BYTES, ModelPage, PackageSource, VersionView
 from linnet.site_builder.paths import diff_page
 from linnet.site_builder.source_view import language_of, lines_of, plain_line
@@ -223,7 +222,7 @@ def _text(source: PackageSource, path: str) -> str | None:
     if size > SHOWN_BYTES:
         return None
     try:
-        text = read_file(source.folder, path, SHOWN_BYTES).decode()
+        text = source.read(path).decode()
     except UnicodeDecodeError:
         return None
     return None if "\0" in text else text

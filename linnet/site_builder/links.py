@@ -12,9 +12,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 _EXTERNAL = frozenset({"http", "https", "mailto"})
-# What escaping leaves of a `<` is no tag, and a `"` in a tag always delimits a value: pages are written here.
-_TAG = re.compile(r'<[a-zA-Z][^<>"]*(?:"[^"]*"[^<>"]*)*>')
-_ATTRIBUTE = re.compile(r'\s(id|href|src)="([^"]*)"')
+# What escaping leaves of a `<` is no tag, and a `"` in a tag always delimits a value: pages are written here. Most tags
+# only colour a source.
+_TAG = re.compile(r'<(?!span class="[a-z]+">)[a-zA-Z][^<>"]*(?:"[^"]*"[^<>"]*)*>')
+# All attributes are matched, so that none is seen inside the value of another.
+_ATTRIBUTE = re.compile(r'\s(?:(id|href|src)|[\w:-]+)="([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +46,14 @@ def read_links(page: str, html: str) -> PageLinks:
     ids: set[str] = set()
     links: dict[str, None] = {}
     problems: list[LinkProblem] = []
-    for tag in _TAG.findall(html):
-        for name, raw in _ATTRIBUTE.findall(tag):
-            value = unescape(raw) if "&" in raw else raw
-            if name != "id":
-                links[value] = None
-            elif value in ids:
+    for name, raw in _ATTRIBUTE.findall("".join(_TAG.findall(html))):
+        value = unescape(raw) if "&" in raw else raw
+        if name == "id":
+            if value in ids:
                 problems.append(LinkProblem(page, f"#{value}", "this id stands twice on the page"))
-            else:
-                ids.add(value)
+            ids.add(value)
+        elif name:
+            links[value] = None
     targets: list[tuple[str, str]] = []
     for link in links:
         # Nearly all links of a source view are to its own lines.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -12,6 +14,8 @@ DTYPE_BYTES = {
     **{"i32": 4, "u32": 4, "f32": 4, "i64": 8, "u64": 8, "f64": 8},
 }
 """Bytes of an element."""
+# A segment that is a position in an array; `007` is a name, and so is what has more digits than any array has elements.
+_NUMBER = re.compile(r"(?<![^.])(?:0|[1-9][0-9]{0,17})(?![^.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +111,16 @@ def fold_parameters(parameters: Iterable[Parameter]) -> tuple[ParameterRow, ...]
     return tuple(rows)
 
 
+@lru_cache(maxsize=1 << 14)
 def split_path(path: str) -> tuple[str, tuple[int, ...]]:
     """A path with its whole-number segments taken out, and the numbers."""
-    segments = path.split(".")
-    numbers = tuple(int(segment) for segment in segments if _is_number(segment))
-    return ".".join("{}" if _is_number(segment) else segment for segment in segments), numbers
+    return _NUMBER.sub("{}", path), tuple(map(int, _NUMBER.findall(path)))
 
 
 def _join(path: str, sets: Sequence[str]) -> str:
     """`path` with its whole-number segments replaced by `sets`."""
     texts = iter(sets)
-    return ".".join(next(texts) if _is_number(segment) else segment for segment in path.split("."))
+    return _NUMBER.sub(lambda _: next(texts), path)
 
 
 def _boxes(points: Sequence[tuple[int, ...]]) -> list[tuple[list[int], ...]]:
@@ -154,7 +157,3 @@ def _set_text(numbers: Sequence[int]) -> str:
             runs.append([number])
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs]
     return texts[0] if len(numbers) == 1 else "{" + ",".join(texts) + "}"
-
-
-def _is_number(segment: str) -> bool:
-    return segment.isascii() and segment.isdecimal()

@@ -6,6 +6,7 @@ import hashlib
 import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
@@ -66,10 +67,19 @@ def up(page: str) -> str:
 def relative(page: str, target: str) -> str:
     """The link from a page to another file of the site, which may have a `#fragment`; percent-encoded."""
     path, mark, anchor = target.partition("#")
-    if path == page and mark:
-        return f"#{quote(anchor, safe='-._~:')}"
-    link = quote(posixpath.relpath(path, posixpath.dirname(page) or "."))
-    return f"{link}#{quote(anchor, safe='-._~:')}" if mark else link
+    anchor = quote(anchor, safe="-._~:") if not _is_plain(anchor) else anchor
+    link = "" if path == page and mark else _relative_path(posixpath.dirname(page), path)
+    return f"{link}#{anchor}" if mark else link
+
+
+@lru_cache(maxsize=1 << 12)
+def _relative_path(folder: str, path: str) -> str:
+    return quote(posixpath.relpath(path, folder or "."))
+
+
+def _is_plain(anchor: str) -> bool:
+    """Whether nothing has to be encoded: most anchors are those of lines."""
+    return anchor.isalnum() and anchor.isascii()
 
 
 def file_pages(folder: str, files: Iterable[str], suffix: str) -> dict[str, str]:

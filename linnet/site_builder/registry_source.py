@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from linnet.language.check.modules import MANIFEST
 from linnet.registry.bench import BenchReport
 from linnet.registry.errors import Problem
 from linnet.registry.layout import object_path
@@ -19,10 +20,8 @@ from linnet.registry.records import PackageRecord, VersionEntry, VersionRecord
 from linnet.registry.registry import Registry
 from linnet.registry.semver import precedence
 from linnet.registry.store.open import open_store
-from linnet.site_builder.collect import SHOWN_BYTES, PackageSource, SiteError
+from linnet.site_builder.collect import SHOWN_BYTES, PackageSource, SiteError, current_version
 from linnet.site_builder.sources import ModelSource
-
-MANIFEST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,41 +42,47 @@ class RegistrySource:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def packages(self, scratch: Path) -> list[PackageSource]:
-        """The versions, newest first, the files that pages show written below `scratch`.
+        """The versions, newest first. The one that the name means has its sources in `scratch`, and alone lists its
+        parameters.
 
         Raises StoreError where the registry does not give them, RecordError where what it gives is damaged.
         """
         registry = Registry(open_store(self.url))
         read: dict[str, bytes] = {}
 
-        def content(digest: str, limit: int) -> bytes:
+        def content(digest: str) -> bytes:
             # Versions share most of their files.
             if digest not in read:
-                read[digest] = _object(registry, digest, limit)
+                read[digest] = _object(registry, digest)
             return read[digest]
 
         entries = sorted(_usable(self.package), key=lambda entry: precedence(entry.version), reverse=True)
-        return [self._version(registry, entry, scratch / str(n), content) for n, entry in enumerate(entries)]
+        records = {item.version: registry.version(self.name, item.version).document for item in entries}
+        found = [self._version(entry, records[entry.version], scratch, content) for entry in entries]
+        current = current_version(found)
+        _write_sources(current)
+        parameters = registry.parameters(records[current.version]) or []
+        full = replace(current, record={**current.record, "parameters": parameters})
+        return [full if item is current else item for item in found]
 
     def _version(
-        self, registry: Registry, entry: VersionEntry, folder: Path, content: Callable[[str, int], bytes]
+        self, entry: VersionEntry, record: VersionRecord, folder: Path, content: Callable[[str], bytes]
     ) -> PackageSource:
-        record = registry.version(self.package.name, entry.version).document
+        held: dict[str, bytes] = {}
         for file in record.files:
             if fault := path_fault(file.path):
                 message = f"A file of {record.name} {record.version} {fault}."
                 raise RecordError([Problem("registry.path", record.name, message, "The registry is damaged.")])
             if file.size <= SHOWN_BYTES:
-                target = folder / file.path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content(file.sha256, SHOWN_BYTES))
+                held[file.path] = content(file.sha256)
         bench = BenchReport.from_json(json.dumps(record.bench)) if record.bench is not None else None
         return PackageSource(
             folder,
-            _index_record(record, content),
+            _index_record(record),
             published=record.published,
             yanked=entry.reason if entry.yanked else None,
             bench=bench,
+            held=held,
             status=self.package.status,
             status_reason=self.package.status_reason,
         )
@@ -97,15 +102,22 @@ def registry_sources(url: str | os.PathLike[str]) -> list[ModelSource]:
     return found
 
 
+def _write_sources(package: PackageSource) -> None:
+    """Write what checking the program reads to the package's folder."""
+    root = package.record["card"]["source"]["path"]
+    for path, data in (package.held or {}).items():
+        if path == root or path.endswith((".linnet", MANIFEST)):
+            target = package.folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+
+
 def _usable(package: PackageRecord) -> list[VersionEntry]:
     return [entry for entry in package.versions if entry.usable]
 
 
-def _index_record(record: VersionRecord, content: Callable[[str, int], bytes]) -> dict[str, Any]:
-    """The version's record as `package_record` would make it of its folder."""
-    parameters: list[Any] = []
-    if record.manifest is not None:
-        parameters = json.loads(content(record.manifest.sha256, MANIFEST_BYTES))["parameters"]
+def _index_record(record: VersionRecord) -> dict[str, Any]:
+    """The version's record as `package_record` would make it of its folder, but for its parameters."""
     pin = record.weights
     return {
         **record.record,
@@ -113,7 +125,7 @@ def _index_record(record: VersionRecord, content: Callable[[str, int], bytes]) -
         "version": record.version,
         "card": record.card,
         "files": [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in record.files],
-        "parameters": parameters,
+        "parameters": [],
         "weights": {
             "repo": pin.repo,
             "revision": pin.revision,
@@ -123,8 +135,8 @@ def _index_record(record: VersionRecord, content: Callable[[str, int], bytes]) -
     }
 
 
-def _object(registry: Registry, digest: str, limit: int) -> bytes:
-    data = registry.read(object_path(digest), limit)
+def _object(registry: Registry, digest: str) -> bytes:
+    data = registry.read(object_path(digest), SHOWN_BYTES)
     if hashlib.sha256(data).hexdigest() != digest:
         message = f"The object {digest} of {registry.url} has other bytes than its name says."
         help = "The registry is damaged: nest verify tells what else is."

@@ -76,30 +76,27 @@ def token_lines(text: str, language: str) -> tuple[Line, ...]:
     if language == "text":
         lines = plain.split("\n")
         return tuple((("", line),) if line else () for line in (lines if lines[-1] else lines[:-1]))
-    return tuple(_lines(_pieces(plain, language)))
+    return tuple(_lines(plain, language))
 
 
-def _lines(pieces: Iterable[Run]) -> Iterator[Line]:
+def _lines(text: str, language: str) -> Iterator[Line]:
     line: list[Run] = []
-    for name, value in pieces:
-        first, *rest = value.split("\n")
-        for index, part in enumerate((first, *rest)):
-            if index:
+    last = None
+    for _, kind, value in _lexer(language).get_tokens_unprocessed(text):
+        name, part = _token_class(kind), value
+        if "\n" in value:
+            part, *rest = value.split("\n")
+            for following in rest:
+                if part:
+                    line.append((name, line.pop()[1] + part) if last == name else (name, part))
                 yield tuple(line)
                 line.clear()
-            if not part:
-                continue
-            if line and line[-1][0] == name:
-                line[-1] = (name, line[-1][1] + part)
-            else:
-                line.append((name, part))
+                last, part = None, following
+        if part:
+            line.append((name, line.pop()[1] + part) if last == name else (name, part))
+            last = name
     if line:
         yield tuple(line)
-
-
-def _pieces(text: str, language: str) -> Iterator[Run]:
-    for _, kind, value in _lexer(language).get_tokens_unprocessed(text):
-        yield _token_class(kind), value
 
 
 class _Joined(RegexLexer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import posixpath
 import re
 import sys
 import tempfile
@@ -65,10 +66,11 @@ def write_model(source: ModelSource, site: Site, folder: Path) -> Rendered:
 def write_part(files: Mapping[str, bytes], folder: Path, done: Rendered) -> None:
     """Write the files of a part of the site and follow its links, those to other parts as far as they can be."""
     pages: dict[str, PageLinks] = {}
+    for parent in {posixpath.dirname(path) for path in files}:
+        (folder / parent).mkdir(parents=True, exist_ok=True)
     for path, data in files.items():
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        with open(f"{folder}/{path}", "wb") as file:
+            file.write(data)
         done.files[path] = len(data)
         if path.endswith(".html"):
             pages[path] = read_links(path, data.decode())

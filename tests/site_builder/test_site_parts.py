@@ -156,6 +156,11 @@ def test_rows_count_every_parameter(points: list[tuple[int, int]]) -> None:
     assert sum(item.count for item in rows) == len(points)
 
 
+def test_what_no_array_counts_is_a_name() -> None:
+    names = ["a.007.w", "a.008.w", f"a.{'9' * 5000}.w", "a.\u0663.w"]
+    assert rows_of(*map(parameter, names)) == [(name, "t", 1) for name in names]
+
+
 LINKS = [
     ('<a href="other.html">', None),
     ('<a href="other.html#here">', None),
@@ -172,6 +177,8 @@ LINKS = [
     ('<a href="//example.org/">', "only https, http, mailto and relative links belong on a page"),
     ('<a href="javascript:1">', "only https, http, mailto and relative links belong on a page"),
     ('<script src="gone.js">', "there is no such file in the site"),
+    ('<td title="a href=" hidden class=" id=">', None),
+    ('<span class="k">x</span><span class="u" id="top">', "this id stands twice on the page"),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from linnet import nest
 
 if TYPE_CHECKING:
+    from linnet.registry.headers import TensorInfo
     from linnet.registry.match import Match
     from linnet.registry.report import CheckReport, Section
     from linnet.runner.smoke import SmokeReport
@@ -18,11 +19,18 @@ if TYPE_CHECKING:
 
 def weight_source(match: Match, files: Mapping[str, Path]) -> WeightSource:
     """A match in the runner's terms: where on this machine each parameter's tensor lies."""
-    from linnet.runner.torch.weights import TensorLocation, WeightSource
+    from linnet.runner.packed import Packing
+    from linnet.runner.torch.weights import PackedLocation, TensorLocation, WeightSource
+
+    def place(info: TensorInfo) -> TensorLocation:
+        parts = None
+        if info.packed is not None:
+            packing = Packing(info.packed.bits, info.packed.group)
+            parts = PackedLocation(packing, place(info.packed.scales), place(info.packed.biases))
+        return TensorLocation(files[info.file], info.name, info.dtype, info.shape, parts)
 
     found = match.tensors
-    places = {info.name: TensorLocation(files[info.file], info.name, info.dtype, info.shape) for info in found.values()}
-    return WeightSource({path: info.name for path, info in found.items()}, places)
+    return WeightSource({path: info.name for path, info in found.items()}, {i.name: place(i) for i in found.values()})
 
 
 def smoke_section(report: CheckReport, package: Path, level: str | None, weights: Path | None) -> Section:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from linnet.language.diagnostics import Diagnostic
     from linnet.language.program.binding import BoundProgram
     from linnet.language.program.checked import Program
-    from linnet.quantize.run import Quantized
+    from linnet.quantize.original import Quantized
     from linnet.registry.bench import BenchReport
     from linnet.registry.bindings import Bindings
     from linnet.registry.card import Card
@@ -163,7 +163,7 @@ def load(
         tensors = _shapes(bound, bindings, shrunk=bool(generics))
     else:
         files = fetch_weights(package.folder, card, _given_path(weights), offline=offline, registry=registry)
-        tensors = weight_source(_matched(card, files, stored, bindings, generics), files)
+        tensors = weight_source(_matched(package.folder, card, files, stored, bindings, generics), files)
     model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
     model.tokenizer_source = partial(open_tokenizer, package.folder, card, _given_path(weights), offline)
     return model
@@ -265,28 +265,42 @@ def quantize(
     package: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    fp8_block: int = 128,
+    fp8_block: int | None = None,
+    mlx_bits: int | None = None,
+    group: int | None = None,
+    keep: Sequence[str] = (),
     weights: str | os.PathLike[str] | None = None,
     registry: str | None = None,
     offline: bool | None = None,
     watch: Watch = iter,
 ) -> Quantized:
-    """Write the folder `output`: a package, named as for `load`, with the projections of its layers in FP8 E4M3 and one
-    scale for each block of `fp8_block` by `fp8_block` weights.
+    """Write the folder `output`: a package, named as for `load`, in one of two forms.
+
+    With `fp8_block` (128 where nothing is said) the projections of its layers are in FP8 E4M3, one scale for each block
+    of `fp8_block` by `fp8_block` weights. With `mlx_bits`, 4 or 8, its dense layers and embeddings are packed in MLX's
+    layout, a scale and a bias for each `group` (32, 64 or 128; None is 64) of a row, but for what `keep` names, blocks
+    and parameters by their paths; `recipe.json` says so.
 
     `watch` is handed the tensors' names as they are written. Raises QuantizeError for what cannot be quantised,
     SourceError for a source that does not check, RegistryError for the package, its weights and a folder that cannot be
-    written to. Nothing is written then.
+    written to, NestError for arguments of both forms. Nothing is written then.
     """
+    if mlx_bits is None and (group is not None or keep):
+        raise NestError("group and keep belong to mlx_bits (--mlx-bits): give it too, or leave them out")
+    if mlx_bits is not None and fp8_block is not None:
+        raise NestError("fp8_block and mlx_bits are two forms of weights: give one of them")
     require_torch()
+    from linnet.quantize.mlx import quantize_for_mlx
     from linnet.quantize.run import quantize_package
     from linnet.registry.locate import find_package
 
     located = find_package(package, offline=offline, registry=registry)
     target = Path(output).expanduser().absolute()
-    return quantize_package(
-        located, target, block=fp8_block, weights=_given_path(weights), offline=offline, registry=registry, watch=watch
-    )
+    places: Any = {"weights": _given_path(weights), "offline": offline, "registry": registry, "watch": watch}
+    if mlx_bits is not None:
+        size = group if group is not None else 64
+        return quantize_for_mlx(located, target, bits=mlx_bits, group=size, keep=keep, **places)
+    return quantize_package(located, target, block=fp8_block if fp8_block is not None else 128, **places)
 
 
 def evaluate(
@@ -594,14 +608,20 @@ def _shapes(bound: BoundProgram, bindings: Bindings, *, shrunk: bool) -> dict[st
 
 
 def _matched(
-    card: Card, files: Mapping[str, Path], stored: BoundProgram, bindings: Bindings, generics: Generics
+    package: Path,
+    card: Card,
+    files: Mapping[str, Path],
+    stored: BoundProgram,
+    bindings: Bindings,
+    generics: Generics,
 ) -> Match:
     """The tensor of each parameter. Raises RegistryError where headers and manifest do not agree."""
     from linnet.registry.errors import RegistryError
     from linnet.registry.headers import join_headers, read_headers
     from linnet.registry.match import match_weights, under_other_generics
+    from linnet.registry.recipe import with_recipe
 
-    table = join_headers(read_headers(files))
+    table = with_recipe(package, card, join_headers(read_headers(files)))
     resolved = bindings.resolve(stored.manifest, shrunk=bool(generics))
     match = match_weights(stored.manifest, resolved, table, card.weights.unused)
     other = [name for name, value in generics.items() if card.generics.get(name) != value]

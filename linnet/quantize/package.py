@@ -6,8 +6,9 @@ import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from linnet.convert.folder import COMPANIONS
 from linnet.language.strict_toml import parse_toml
@@ -15,6 +16,7 @@ from linnet.registry.bindings import BINDINGS_BYTES, Bindings
 from linnet.registry.card import Bench, Card, Weights
 from linnet.registry.card_writer import card_text
 from linnet.registry.package import CARD_NAME, FILE_BYTES, MANIFEST_NAME, README_NAME, package_path, read_file
+from linnet.registry.recipe import RECIPE_NAME
 
 BINDINGS_NAME = "bindings.json"
 CONFIG = "config.json"
@@ -25,15 +27,26 @@ _TITLE_CHARACTERS = 200
 
 def fp8_card(card: Card, name: str, block: int) -> Card:
     """The card of the FP8 package `name`, whose files lie beside it, measured against the package it is made from."""
-    title = f"{card.model.title[:_TITLE_CHARACTERS]} FP8"
-    summary = (
-        f"{card.model.title[:_TITLE_CHARACTERS]} with the projections of its layers in FP8 E4M3, one scale for each "
-        f"block of {block} by {block} weights."
+    what = f"with the projections of its layers in FP8 E4M3, one scale for each block of {block} by {block} weights."
+    return _card(card, name, "FP8", what, "fp8")
+
+
+def mlx_card(card: Card, name: str, bits: int, group: int) -> Card:
+    """The card of the package `name` with packed weights, as `fp8_card`."""
+    what = f"with the weights of its dense layers and embeddings in {bits} bits, for MLX."
+    made = _card(card, name, f"{bits}-bit", what, f"{bits}-bit", "mlx")
+    return dataclasses.replace(made, weights=dataclasses.replace(made.weights, recipe=RECIPE_NAME))
+
+
+def _card(card: Card, name: str, suffix: str, what: str, *tags: str) -> Card:
+    title = card.model.title[:_TITLE_CHARACTERS]
+    kept = tuple(tag for tag in card.model.tags if tag not in tags)
+    model = dataclasses.replace(
+        card.model, name=name, title=f"{title} {suffix}", summary=f"{title} {what}", tags=kept + tags
     )
-    tags = (*(tag for tag in card.model.tags if tag != "fp8"), "fp8")
     return dataclasses.replace(
         card,
-        model=dataclasses.replace(card.model, name=name, title=title, summary=summary, tags=tags),
+        model=model,
         # The Hub's page is that of other weights.
         links=dataclasses.replace(card.links, huggingface=None),
         weights=Weights(files=card.weights.files, bindings=BINDINGS_NAME),
@@ -75,18 +88,23 @@ def write_files(folder: Path, made_from: Path, card: Card, bindings: Mapping[str
         target.write_bytes(read_file(made_from, name, FILE_BYTES))
 
 
-def write_config(folder: Path, made_from: Path, block: int) -> None:
-    """The original's config.json, where it has one beside its card, with what tells transformers of the FP8 blocks."""
+def write_config(folder: Path, made_from: Path, more: Mapping[str, Any]) -> None:
+    """The original's config.json, where it has one beside its card, with what tells others of the quantisation."""
     file = made_from / CONFIG
     if file.is_file():
-        config = json.loads(file.read_text(encoding="utf-8"))
-        config["quantization_config"] = {
-            "quant_method": "fp8",
-            "fmt": "e4m3",
-            "activation_scheme": "dynamic",
-            "weight_block_size": [block, block],
-        }
+        config = {**json.loads(file.read_text(encoding="utf-8")), **more}
         (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def fp8_config(block: int) -> dict[str, Any]:
+    """What tells transformers of the FP8 blocks."""
+    settings = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic"}
+    return {"quantization_config": {**settings, "weight_block_size": [block, block]}}
+
+
+def mlx_config(bits: int, group: int) -> dict[str, Any]:
+    """What tells mlx-lm of the groups: it packs what has scales."""
+    return {"quantization": {"bits": bits, "group_size": group, "mode": "affine"}}
 
 
 def copy_source(folder: Path, made_from: Path, card: Card, texts: Mapping[Path, str]) -> None:
@@ -127,6 +145,34 @@ the tensor that the checkpoint calls `weight{SCALE_SUFFIX}`. It multiplies, desp
 
 A scale is its block's largest magnitude over 448, and weights are rounded to the nearest E4M3 number. The relative RMS
 error of the projections' weights is {100 * error:.2f}%.
+"""
+
+
+def mlx_readme(
+    card: Card, original: str, bits: int, group: int, tensors: Sequence[str], error: float, keep: Sequence[str]
+) -> str:
+    """As `fp8_readme`."""
+    kept = f" --keep {','.join(keep)}" if keep else ""
+    return f"""# {card.model.title}
+
+The weights of the package `{original}` with {len(tensors)} matrices in {bits} bits: rows lie in groups of {group},
+and each weight is a number of {bits} bits that stands for `scale * number + bias`, by the scale and bias of its group.
+All other weights are as they were. It was made by `nest quantize {original} --mlx-bits {bits} --group {group}{kept}`.
+
+## Loading
+
+```python
+from linnet import nest
+
+model = nest.load("{card.model.name}", backend="mlx")
+```
+
+MLX multiplies by the packed matrices as they are. On torch they are decoded as they load. `{RECIPE_NAME}` says which
+tensors are packed, in the layout of MLX: `name.weight` holds the numbers, `name.scales` and `name.biases` the rest.
+
+## Numerics
+
+The relative RMS error of the packed weights is {100 * error:.2f}%.
 """
 
 

@@ -67,14 +67,16 @@ class SourceTable:
 class Weights:
     """Where the checkpoint is.
 
-    `repo` None: `files` lie beside the card. `bindings` None: each path binds to the tensor of its own name. `unused`
-    are patterns of tensors that nothing binds on purpose; `sha256` maps a file to its digest.
+    `repo` None: `files` lie beside the card. `bindings` None: each path binds to the tensor of its own name. `recipe`
+    is the file that says which tensors are packed; `unused` are patterns of tensors that nothing binds on purpose;
+    `sha256` maps a file to its digest.
     """
 
     files: tuple[str, ...]
     repo: str | None = None
     revision: str | None = None
     bindings: str | None = None
+    recipe: str | None = None
     unused: tuple[str, ...] = ()
     sha256: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -239,6 +241,7 @@ def _weights(table: Table) -> Weights:
         repo=repo,
         revision=revision,
         bindings=table.optional("bindings", plain_path(".json")),
+        recipe=table.optional("recipe", plain_path(".json")),
         unused=table.strings("unused", line_of_text),
         sha256=sha256,
     )

@@ -30,6 +30,7 @@ from linnet.registry.package import (
     read_file,
 )
 from linnet.registry.parameters import STORAGE, count_parameters, human_count
+from linnet.registry.recipe import with_recipe
 from linnet.registry.report import CheckReport, Section, make_section, skipped
 from linnet.registry.weights import locate_weights, read_tensors
 
@@ -202,6 +203,8 @@ def _named_files(card: Card) -> Iterable[tuple[str, str]]:
     yield "source.path", card.source.path
     if card.weights.bindings is not None:
         yield "weights.bindings", card.weights.bindings
+    if card.weights.recipe is not None:
+        yield "weights.recipe", card.weights.recipe
     if card.tokenizer is not None and card.tokenizer.repo is None:
         yield "tokenizer.file", card.tokenizer.file
         if card.tokenizer.chat_template is not None:
@@ -296,7 +299,7 @@ def _check_weights(run: _Check, hub: bool, weights: Path | None, caches: bool) -
         if located.remote and not hub:
             run.skip("weights", "not on this machine, and the Hub was not asked")
             return
-        table = read_tensors(located, card)
+        table = with_recipe(run.package.folder, card, read_tensors(located, card))
     except HubError as error:
         run.add("weights", "the Hub did not give the headers", error.problems)
         return

@@ -34,7 +34,7 @@ class TensorInfo:
     """One tensor of a checkpoint.
 
     `dtype` is spelled as safetensors does (`BF16`, `F8_E4M3`), `file` as the card names it. Its bytes are `start` to
-    `end` (exclusive), counted from the beginning of the file.
+    `end` (exclusive), counted from the beginning of the file; those of its words, where it is `packed`.
     """
 
     name: str
@@ -43,9 +43,22 @@ class TensorInfo:
     file: str
     start: int
     end: int
+    packed: Packed | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype} [{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """How a tensor [Out, In] lies in u32 words: numbers of `bits` bits, and a scale and a bias, [Out, In / group], for
+    each `group` of a row. See `linnet.registry.recipe`."""
+
+    bits: int
+    group: int
+    mode: str
+    scales: TensorInfo
+    biases: TensorInfo
 
 
 @dataclass(frozen=True, slots=True)

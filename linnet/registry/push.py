@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 README_BYTES = 1 << 20
 # What a package is made of: where an earlier push left such a file and the package has it no more, it is removed.
 # Whatever else the repository holds is left as it is.
-_OWN_FILES = frozenset({MANIFEST_NAME, "bindings.json", "bench.json"})
+_OWN_FILES = frozenset({MANIFEST_NAME, "bindings.json", "recipe.json", "bench.json"})
 _LICENSE = re.compile(r"licen[cs]e(\.\w+)?", re.IGNORECASE)
 
 

@@ -131,7 +131,7 @@ def test_a_package_is_written_that_passes_its_check(
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     first, second = done.stdout.splitlines()
     assert first.startswith(f"{made}: 4 projections in FP8 with blocks of 4 by 4, ")
-    assert second.startswith("Relative RMS error of the projections' weights: 2.")
+    assert second.startswith("Relative RMS error of their weights: 2.")
 
     assert nest.check(made, hub=False, smoke="full", strict=True).ok
     files = [path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file()]
@@ -163,7 +163,7 @@ def test_the_card_tells_what_it_is(small: Path, tmp_path: Path) -> None:
     from linnet.registry.card import read_card
 
     made = nest.quantize(small, tmp_path / "small-fp8", fp8_block=8)
-    assert (made.projections, made.block, made.after < made.before) == (4, 8, True)
+    assert (made.matrices, made.how, made.after < made.before) == (4, "projections in FP8 with blocks of 8 by 8", True)
     card, original = read_card(made.folder), read_card(small)
     assert (card.model.name, card.model.title, card.model.tags) == ("small-fp8", "Small FP8", ("test", "fp8"))
     assert (card.links.huggingface, card.weights.unused, dict(card.weights.sha256)) == (None, (), {})
@@ -233,9 +233,17 @@ def test_a_tensor_with_the_name_of_the_scales_is_refused(
 def test_the_command_line_is_held_to_its_form(run: Run, small: Path, tmp_path: Path) -> None:
     done = run("nest", "quantize", small, "-o", tmp_path / "x")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Say how to quantise: --fp8-block 128." in done.stderr
+    assert "Say how to quantise: --fp8-block 128, or --mlx-bits 4." in done.stderr
     assert run("nest", "quantize", small, "--fp8-block", "0", "-o", tmp_path / "x").returncode == 2
     assert run("nest", "quantize", small, "--fp8-block", "8").returncode == 2
+    both = run("nest", "quantize", small, "--fp8-block", "8", "--mlx-bits", "4", "-o", tmp_path / "x")
+    assert (both.returncode, "two forms of weights" in both.stderr) == (2, True)
+    alone = run("nest", "quantize", small, "--fp8-block", "8", "--group", "32", "-o", tmp_path / "x")
+    assert (alone.returncode, "--group and --keep belong to --mlx-bits" in alone.stderr) == (2, True)
+    assert run("nest", "quantize", small, "--mlx-bits", "3", "-o", tmp_path / "x").returncode == 2
+    done = run("nest", "quantize", small, "--mlx-bits", "8", "--keep", "head, layers.0", "-o", tmp_path / "x")
+    assert done.returncode == 1
+    assert "layers.1.up.weight has rows of 8 weights, which groups of 64 do not fill" in done.stderr
     done = run("nest", "quantize", "no-such-package", "--fp8-block", "8", "-o", tmp_path / "x")
     assert done.returncode == 1
     assert "no-such-package" in done.stderr

@@ -56,7 +56,7 @@ def test_every_key_is_read() -> None:
     text = (
         CARD.replace('tags = ["test"]', 'tags = ["test"]\nversion = "1.2.3-rc.1"\nparameters = 16')
         + HUB
-        + 'unused = ["*.position_ids"]\n'
+        + 'recipe = "recipe.json"\nunused = ["*.position_ids"]\n'
         + f'[weights.sha256]\n"model.safetensors" = "{"0a" * 32}"\n'
         + '[links]\nhuggingface = "https://huggingface.co/owner/tiny"\ngithub = "https://github.com/o/t"\n'
         + 'arxiv = "https://arxiv.org/abs/1"\nhomepage = "https://example.org:8443/a?b=c#d"\n'
@@ -121,7 +121,7 @@ def test_all_problems_are_told_together() -> None:
             CARD + 'binding = "b.json"\n',
             "weights.binding is not a key of the card. The nearest known key is bindings; known are "
             "files, repo, revision, "
-            "bindings, unused, sha256.",
+            "bindings, recipe, unused, sha256.",
         ),
         (
             replaced("[model]", '[model]\nentry = "f"'),

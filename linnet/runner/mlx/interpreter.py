@@ -20,6 +20,7 @@ from linnet.runner.mlx.checks import Check
 from linnet.runner.mlx.dtypes import DTYPES
 from linnet.runner.mlx.kernels import Kernel
 from linnet.runner.mlx.primitives import Target, on_host, primitive
+from linnet.runner.mlx.quantised import QuantisedWeight, Weight, arrays_of, dense, taken_packed
 from linnet.runner.torch.dtypes import is_too_large
 from linnet.runner.torch.interpreter import fixed_nodes
 
@@ -38,7 +39,7 @@ class Frame:
     `op` is the identity of the innermost op call that is being walked.
     """
 
-    weights: Mapping[str, mx.array]
+    weights: Mapping[str, Weight]
     states: Mapping[str, mx.array] = field(default_factory=dict)
     allocated: dict[str, mx.array] = field(default_factory=dict)
     written: dict[str, mx.array] = field(default_factory=dict)
@@ -201,11 +202,13 @@ class Compiled:
         self._op: str | None = None
         self._checks: list[Check] = []
         self._written: list[str] = []
+        self._packed: dict[str, QuantisedWeight] = {}
         self._function = mx.compile(self._traced)
 
     def run(self, frame: Frame, inputs: Sequence[mx.array]) -> list[mx.array]:
         self._op = frame.op
-        weights = {path: frame.weights[path] for path in self._weights}
+        weights = {path: arrays_of(frame.weights[path]) for path in self._weights}
+        self._packed = {path: w for path, w in frame.weights.items() if isinstance(w, QuantisedWeight)}
         states = {path: frame.state(path, spec) for path, spec in self._states.items()}
         outputs, written, facts = self._function(list(inputs), weights, states)
         frame.written.update(zip(self._written, written, strict=True))
@@ -214,8 +217,10 @@ class Compiled:
         return outputs
 
     def _traced(
-        self, inputs: list[mx.array], weights: dict[str, mx.array], states: dict[str, mx.array]
+        self, inputs: list[mx.array], arrays: dict[str, list[mx.array]], states: dict[str, mx.array]
     ) -> tuple[list[mx.array], list[mx.array], list[mx.array]]:
+        packed = self._packed
+        weights = {path: packed[path].holding(a) if path in packed else a[0] for path, a in arrays.items()}
         inner = Frame(weights, states, op=self._op, tracing=True)
         outputs = self._prepared.walk(inner, inputs)
         # Shapes and dtypes are the graph's, so that this runs once, or again to the same effect.
@@ -238,6 +243,7 @@ class StepBuilder:
         self._graph = graph
         self._preparation = preparation
         self._target = target
+        self._packed = taken_packed(graph.graph, preparation.kernels)
 
     def step(self, node: CoreNode) -> Step:
         step = self._step(node)
@@ -251,7 +257,7 @@ class StepBuilder:
         outputs = [slot(value) for value in node.outputs]
         match node.op:
             case "param":
-                return _param(node.attributes["path"], outputs[0])
+                return _param(node.attributes["path"], outputs[0], packed=node.outputs[0] in self._packed)
             case "state.read":
                 return _state_read(node.attributes["path"], node.outputs[0].spec, outputs[0])
             case "state.write":
@@ -328,9 +334,9 @@ def _apply(operation: Callable[..., Any], inputs: list[int], output: int) -> Ste
     return step
 
 
-def _param(path: str, output: int) -> Step:
+def _param(path: str, output: int, *, packed: bool) -> Step:
     def step(slots: Slots) -> None:
-        slots[output] = slots[0].weights[path]
+        slots[output] = slots[0].weights[path] if packed else dense(slots[0].weights[path])
 
     return step
 

@@ -28,10 +28,12 @@ from linnet.runner.generate import TextGeneration
 from linnet.runner.mlx.dtypes import from_torch, host, to_torch
 from linnet.runner.mlx.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.mlx.kernels import kernels
+from linnet.runner.mlx.quantised import Weight, arrays_of, dense, quantised_weight, weight_bytes
+from linnet.runner.packed import PackedTensor
 from linnet.runner.results import arrange
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.nonfinite import explain_nonfinite
-from linnet.runner.torch.weights import WeightSource, WeightsReport, check_tensors, read_weights
+from linnet.runner.torch.weights import WeightSource, WeightsReport, check_tensors, read_stored, read_weights
 
 NUMERICS = ("exact", "equivalent", "fast", "engine")
 DEVICES = {"cpu": mx.cpu, "gpu": mx.gpu}
@@ -79,8 +81,9 @@ class PreparedEntry:
 class Model(TextGeneration):
     """A bound program with its weights, ready to run on MLX.
 
-    `model(...)` runs the card's entry. Weights and results are MLX arrays, by their Linnet paths. States start as
-    zeros and live between calls. Inputs may be MLX arrays, and all that the torch backend takes.
+    `model(...)` runs the card's entry. Weights and results are MLX arrays, by their Linnet paths; weights that a recipe
+    packs stay so, and are multiplied by as they are, but under `exact`. States start as zeros and live between calls.
+    Inputs may be MLX arrays, and all that the torch backend takes.
 
     Threads may share a model: calls follow one another.
     """
@@ -88,7 +91,7 @@ class Model(TextGeneration):
     def __init__(
         self,
         bound: BoundProgram,
-        weights: Mapping[str, mx.array],
+        weights: Mapping[str, Weight],
         *,
         entry: str | None = None,
         numerics: str = "exact",
@@ -145,8 +148,17 @@ class Model(TextGeneration):
         return mx.Device(DEVICES[self._device])
 
     def state_dict(self) -> dict[str, mx.array]:
-        """The weights by path."""
-        return dict(self._weights)
+        """The weights by path, packed ones decoded."""
+        return {path: dense(weight) for path, weight in self._weights.items()}
+
+    def bytes_per_token(self) -> int:
+        """Bytes of weights that decoding one token reads. Raises UnknownEntryError where the model has no `decode`."""
+        function = self._functions.get("decode")
+        if function is None:
+            raise UnknownEntryError("decode", self._functions)
+        rows = int(self._bound.generics["Batch"])
+        taken = convert_inputs(function, [[[0]] * rows, 0], self._bound.generics, HOST)
+        return weight_bytes(self._prepare(function, taken, {}).entry.graph, self._weights)
 
     def state_paths(self) -> list[str]:
         """Paths of the program's states (KV caches), allocated or not."""
@@ -257,7 +269,7 @@ class Model(TextGeneration):
     def explain_nonfinite(self, name: str, inputs: Sequence[Any]) -> str:
         """Which operation first makes an entry's logits NaN or infinite, starting from empty states, in words: as torch
         finds it on the CPU."""
-        weights = {path: to_torch(value) for path, value in self._weights.items()}
+        weights = {path: to_torch(value) for path, value in self.state_dict().items()}
         return explain_nonfinite(self._bound, name, inputs, weights, self._present, "equivalent", HOST)
 
 
@@ -289,17 +301,26 @@ def load_model(
     """
     check_floats(bound)
     choose_mode(compile, fp8, numerics, device, trainable)
+    place = find_device(device)
     report = WeightsReport()
+    tensors: Mapping[str, Tensor | PackedTensor]
     if isinstance(weights, WeightSource):
-        tensors, report = read_weights(bound.manifest, weights, HOST, convert=convert)
+        # Under `exact` every op runs by its body, which takes no packed weights.
+        read = read_weights if numerics == "exact" else read_stored
+        tensors, report = read(bound.manifest, weights, HOST, convert=convert)
     else:
-        tensors = {path: host(value) for path, value in weights.items()}
-        check_tensors(bound.manifest, tensors)
+        given = {path: host(value) for path, value in weights.items()}
+        check_tensors(bound.manifest, given)
+        tensors = given
     dtypes = {e.path: e.dtype for e in bound.manifest.entries}
-    made: dict[int, mx.array] = {}
+    made: dict[int, Weight] = {}
     for path, tensor in tensors.items():
         if id(tensor) not in made:
-            made[id(tensor)] = from_torch(tensor, dtypes[path])
-    mx.eval(made)
-    arrays = {path: made[id(tensor)] for path, tensor in tensors.items()}
-    return Model(bound, arrays, entry=entry, numerics=numerics, device=device, compile=compile, report=report)
+            dtype = dtypes[path]
+            if isinstance(tensor, PackedTensor):
+                made[id(tensor)] = quantised_weight(tensor, dtype, place)
+            else:
+                made[id(tensor)] = from_torch(tensor, dtype)
+    mx.eval([arrays_of(weight) for weight in made.values()])
+    ready = {path: made[id(tensor)] for path, tensor in tensors.items()}
+    return Model(bound, ready, entry=entry, numerics=numerics, device=device, compile=compile, report=report)

@@ -17,6 +17,7 @@ from linnet.language.program.manifest import Manifest, ManifestEntry
 from linnet.language.program.types import FLOATS, SAFETENSORS
 from linnet.language.words import counted
 from linnet.runner.errors import SizeError, WeightsError
+from linnet.runner.packed import PackedTensor, Packing
 from linnet.runner.torch.dtypes import NAMES, NATIVE, integer_range, is_too_large
 from linnet.runner.torch.memory import loading
 
@@ -27,12 +28,25 @@ NAN_CHUNK = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class TensorLocation:
-    """One tensor of a local safetensors file; `dtype` is safetensors' own name ("BF16", "F8_E4M3")."""
+    """One tensor of a local safetensors file; `dtype` is safetensors' own name ("BF16", "F8_E4M3").
+
+    Of a `packed` matrix the tensor holds the words, and `dtype` and `shape` are those of the weights they stand for.
+    """
 
     file: Path
     name: str
     dtype: str
     shape: tuple[int, ...]
+    packed: PackedLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLocation:
+    """How a packed matrix is packed, and where its scales and biases are."""
+
+    packing: Packing
+    scales: TensorLocation
+    biases: TensorLocation
 
 
 @dataclass(frozen=True)
@@ -64,10 +78,29 @@ def read_weights(
     """Tensors by path, native, on `device`.
 
     On the CPU a tensor whose dtype is the manifest's is a private mapping of its file: no bytes are copied until they
-    are written. Two paths bound to one tensor share it. With `convert`, floating tensors are converted to the
-    manifest's dtype; without it another dtype is an error. Raises WeightsError: tensors missing, unreadable, of
-    another shape or dtype, paths the manifest lacks, or E4M3 tensors that hold NaN bytes; AllocationError.
+    are written. Two paths bound to one tensor share it; what is packed is decoded. With `convert`, floating tensors are
+    converted to the manifest's dtype; without it another dtype is an error. Raises WeightsError: tensors missing,
+    unreadable, of another shape or dtype, paths the manifest lacks, or E4M3 tensors that hold NaN bytes;
+    AllocationError.
     """
+    stored, report = read_stored(manifest, source, device, convert=convert)
+    dtypes = {entry.path: NATIVE[entry.dtype] for entry in manifest.entries}
+    decoded: dict[int, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
+    for path, found in stored.items():
+        if isinstance(found, PackedTensor):
+            if id(found) not in decoded:
+                decoded[id(found)] = found.dense(dtypes[path]).to(device)
+                report.converted += decoded[id(found)].nbytes - found.nbytes
+            found = decoded[id(found)]
+        tensors[path] = found
+    return tensors, report
+
+
+def read_stored(
+    manifest: Manifest, source: WeightSource, device: torch.device, *, convert: bool = False
+) -> tuple[dict[str, Tensor | PackedTensor], WeightsReport]:
+    """As `read_weights`, but what is packed stays so, on the CPU, in the dtype of its scales."""
     # Weights that are given as tensors need torch alone.
     from safetensors import SafetensorError, safe_open
 
@@ -75,28 +108,39 @@ def read_weights(
     if problems:
         raise WeightsError(problems)
     report = WeightsReport(files=sorted({place.file.name for place in places.values()}))
-    tensors: dict[str, Tensor] = {}
-    read: dict[tuple[Path, str, str], Tensor] = {}
+    tensors: dict[str, Tensor | PackedTensor] = {}
+    read: dict[tuple[Path, str, str], Tensor | PackedTensor] = {}
     entries = manifest.by_path()
     with loading(_needed(manifest, places, device), device), ExitStack() as stack:
         handles: dict[Path, Any] = {}
+
+        def mapped(place: TensorLocation) -> Tensor:
+            if place.file not in handles:
+                handles[place.file] = stack.enter_context(safe_open(place.file, framework="pt", device="cpu"))
+            tensor: Tensor = handles[place.file].get_tensor(place.name)
+            return tensor
+
         for path, place in places.items():
             dtype = entries[path].dtype
             key = (place.file, place.name, dtype)
             if key not in read:
                 try:
-                    if place.file not in handles:
-                        handles[place.file] = stack.enter_context(safe_open(place.file, framework="pt", device="cpu"))
-                    mapped = handles[place.file].get_tensor(place.name)
+                    found = mapped(place)
+                    if place.packed is not None:
+                        scales, biases = mapped(place.packed.scales), mapped(place.packed.biases)
+                        packed = PackedTensor(found.view(torch.int32), scales, biases, place.packed.packing)
+                        report.converted += packed.nbytes
+                        tensors[path] = read[key] = packed
+                        continue
                 except (OSError, SafetensorError) as error:
                     problems.append(
                         f"tensor {place.name} cannot be read from {place.file}: {error}; fetch the file again"
                     )
                     continue
-                problems += _nan_bytes(mapped, place)
-                mapped = mapped.view(torch.uint8) if place.dtype == "F8_E4M3" else mapped
-                tensor = mapped.to(device=device, dtype=NATIVE[dtype])
-                same = tensor.data_ptr() == mapped.data_ptr() and device.type == "cpu"
+                problems += _nan_bytes(found, place)
+                found = found.view(torch.uint8) if place.dtype == "F8_E4M3" else found
+                tensor = found.to(device=device, dtype=NATIVE[dtype])
+                same = tensor.data_ptr() == found.data_ptr() and device.type == "cpu"
                 report.mapped += tensor.nbytes if same else 0
                 report.converted += 0 if same else tensor.nbytes
                 read[key] = tensor
@@ -113,7 +157,7 @@ def _needed(manifest: Manifest, places: Mapping[str, TensorLocation], device: to
     return sum(
         math.prod(place.shape) * NATIVE[dtype].itemsize
         for (*_, dtype), place in found.items()
-        if device.type != "cpu" or NATIVE[SAFETENSORS.get(place.dtype, place.dtype)] != NATIVE[dtype]
+        if place.packed or device.type != "cpu" or NATIVE[SAFETENSORS.get(place.dtype, place.dtype)] != NATIVE[dtype]
     )
 
 

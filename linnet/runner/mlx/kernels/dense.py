@@ -9,18 +9,21 @@ from __future__ import annotations
 import mlx.core as mx
 
 from linnet.runner.mlx.kernels import Bound, kernel
+from linnet.runner.mlx.quantised import QuantisedWeight, Weight
 
 
 @kernel("std.nn.linear::linear")
-def linear(x: mx.array, weight: mx.array, bias: mx.array | None = None) -> mx.array:
+def linear(x: mx.array, weight: Weight, bias: mx.array | None = None) -> mx.array:
     """x [.., In], weight [Out, In], bias [Out] -> [.., Out]."""
-    product = x @ weight.T
+    product = weight.product(x) if isinstance(weight, QuantisedWeight) else x @ weight.T
     return product if bias is None else product + bias
 
 
 @kernel("std.nn.embedding::embedding", bounds=lambda shapes: [Bound("ids", shapes["table"][0], "table")])
-def embedding(ids: mx.array, table: mx.array) -> mx.array:
+def embedding(ids: mx.array, table: Weight) -> mx.array:
     """ids [..] i32, table [Vocab, H] -> [.., H]."""
+    if isinstance(table, QuantisedWeight):
+        return table.rows(ids)
     return mx.take(table, ids, axis=0) if table.size else mx.zeros((*ids.shape, table.shape[1]), dtype=table.dtype)
 
 

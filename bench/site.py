@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +83,8 @@ def measure(scratch: Path, models: int, jobs: int, mkdocs: bool, limit: bool) ->
     faults: list[str] = []
     tenth = max(1, models // 10)
     start = time.perf_counter()
-    small = publish(scratch / "small", tenth)
-    large = publish(scratch / "large", models)
+    large, small = scratch / "large", scratch / "small"
+    publish(scratch, models, {large: models, small: tenth})
     print(f"  published in {time.perf_counter() - start:.0f} s, which is no part of what follows", flush=True)
     few = build(small, scratch / "few", scratch / "cache", jobs)
     cold = build(large, scratch / "site", scratch / "cache", jobs)
@@ -291,29 +291,31 @@ def bench(number: int) -> dict[str, object]:
     return dict(found)
 
 
-def publish(scratch: Path, count: int) -> Path:
-    """A registry of `count` packages in two versions. The documents are written as they are, not one by one as
-    `nest publish` does, which would read each of them back."""
-    registry = scratch / "registry"
+def publish(scratch: Path, count: int, registries: Mapping[Path, int]) -> None:
+    """`count` packages in two versions, of which each registry has the first so many. The documents are written as they
+    are, not one by one as `nest publish` does, which would read each of them back."""
     for version in ("0.1.0", "0.2.0"):
-        put(scratch / version, registry, range(count), version)
-    return registry
+        put(scratch / version, registries, range(count), version)
 
 
 def release(registry: Path, scratch: Path) -> None:
     """One more version of one package."""
-    put(scratch, registry, range(7, 8), "0.3.0")
+    put(scratch, {registry: 8}, range(7, 8), "0.3.0")
 
 
-def put(nests: Path, registry: Path, numbers: range, version: str) -> None:
+def put(nests: Path, registries: Mapping[Path, int], numbers: range, version: str) -> None:
     for number in numbers:
         write_package(nests / name(number), number, version)
     with crawl([nests]) as found:
         if found.problems:
             raise PackageError(found.problems)
         for body, number in zip(found.records(), sorted(numbers, key=name), strict=True):
-            write_version(nests / name(number), registry, json.loads(body), bench(number))
-    rebuild_index(Registry(open_store(registry)))
+            record, measured = json.loads(body), bench(number)
+            for registry, count in registries.items():
+                if number < count:
+                    write_version(nests / name(number), registry, record, measured)
+    for registry in registries:
+        rebuild_index(Registry(open_store(registry)))
 
 
 def write_version(folder: Path, registry: Path, found: dict[str, object], measured: dict[str, object]) -> None:

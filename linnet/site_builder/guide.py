@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+from markupsafe import Markup
+
 from linnet.site_builder.collect import SiteError
+from linnet.site_builder.paths import Site
+from linnet.site_builder.render import render_page
 from linnet.site_builder.search import ITEM, TEXT, TITLE, Document, Item, collect_words, item_shard
 
 FOLDER = "docs"
 # MkDocs maps the guide alone, with the time of its building: the site has a map of its own.
 _LEFT_OUT = ("sitemap.xml", "sitemap.xml.gz", "404.html")
+_TITLE = re.compile(r"<title>([^<]*)</title>")
+_DESCRIPTION = re.compile(r'<meta name="description" content="([^"]*)">')
+_ICON = '<link rel="icon"'
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4"})
 
 
@@ -45,14 +53,35 @@ class _Page(HTMLParser):
             self.headings[-1][2].append(data)
 
 
-def guide_files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Every file of the built guide, as path in the site and bytes. Raises SiteError where `folder` holds none."""
+def guide_files(folder: Path, site: Site) -> Iterator[tuple[str, bytes]]:
+    """Every file of the built guide, as path in the site and bytes; pages name where the site is published.
+
+    Raises SiteError where `folder` holds no guide.
+    """
     if not (folder / "index.html").is_file():
         raise SiteError(f"{folder} holds no guide; build it with mkdocs build -d {folder}.")
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder).as_posix()
         if path.is_file() and place not in _LEFT_OUT:
-            yield f"{FOLDER}/{place}", path.read_bytes()
+            data = path.read_bytes()
+            yield f"{FOLDER}/{place}", _addressed(data, f"{FOLDER}/{place}", site) if path.suffix == ".html" else data
+
+
+def _addressed(html: bytes, path: str, site: Site) -> bytes:
+    """A page with its address in its head, which MkDocs does not know."""
+    text = html.decode()
+    title, description = _TITLE.search(text), _DESCRIPTION.search(text)
+    if not site.base_url or title is None or description is None:
+        return html
+    address = render_page(
+        "address.html",
+        path,
+        site,
+        title=Markup(title[1]),
+        description=Markup(description[1]),
+        image=site.url("share.png"),
+    )
+    return text.replace(_ICON, f"{address.decode()}{_ICON}", 1).encode()
 
 
 def guide_search(path: str, html: bytes) -> tuple[Document, bytes] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from markupsafe import Markup
 
@@ -20,12 +21,13 @@ from linnet.site_builder.text import Anchors
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module of the standard library; `about` is the first sentence of its documentation."""
+    """A module of the standard library; `about` is the first sentence of its documentation, `lead` the same as HTML."""
 
     name: str
     file: str
     page: str
     about: str
+    lead: Markup
     doc: Markup
     symbols: tuple[Symbol, ...]
     public: tuple[Symbol, ...]
@@ -58,11 +60,13 @@ def _module(parts: tuple[str, ...]) -> Module:
         for found in checked.references.of_source(source)
         if found.is_definition and found.kind == "module"
     )
+    about = re.split(r"(?<=\.)\s+(?=[A-Z])", " ".join(doc.partition("\n\n")[0].split()), maxsplit=1)[0]
     return Module(
         name=name,
         file=f"std/{'/'.join(parts)}.linnet",
         page=page,
-        about=re.split(r"(?<=\.)\s+(?=[A-Z])", " ".join(doc.partition("\n\n")[0].split()), maxsplit=1)[0],
+        about=about.replace("`", ""),
+        lead=Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(about))),
         doc=render_markdown(doc, anchors=Anchors("content"), resolve=_nowhere, prefix="doc").html,
         symbols=tuple(symbols),
         public=tuple(symbol for symbol in symbols if "." not in symbol.name and symbol.public),

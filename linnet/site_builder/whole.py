@@ -86,7 +86,7 @@ def site_files(
     yield from catalogue_files(listings, site)
     shards = row_shards(listings)
     yield "compare/index.html", render_page("compare.html", "compare/index.html", site, shards=shards)
-    for path, data in guide_files(guide) if guide else ():
+    for path, data in guide_files(guide, site) if guide else ():
         yield path, data
         if path.endswith(".html") and (found := guide_search(path, data)):
             document, items = found

@@ -137,7 +137,7 @@ def test_the_guide_is_found_by_its_headings(tmp_path: Path) -> None:
     html = b'<nav>no</nav><article><h1 id="a">Cards</h1><p>A card says.</p><h2 id="b">Keys &amp; tables</h2></article>'
     (tmp_path / "index.html").write_bytes(html)
     (tmp_path / "sitemap.xml").write_text("x")
-    assert list(guide_files(tmp_path)) == [("docs/index.html", html)]
+    assert list(guide_files(tmp_path, Site())) == [("docs/index.html", html)]
     found = guide_search("docs/index.html", html)
     assert found is not None
     document, items = found

@@ -1,7 +1,8 @@
 """One row times a bf16 weight, on this CPU: plain, in oneDNN's order, and in the blocks that compiled entries use.
 
 Run: python bench/gemv.py [--rows 1]
-The weights are those of a small Llama's layers, more of them than the caches hold. Prints bytes of weights a second,
+The weights are those of a small Llama's layers, more of them than the caches hold; the blocks lie on large pages, as
+compiled entries have them, and on the usual ones. Prints bytes of weights a second,
 and beside them what a plain search through memory reads; forms take turns, and each figure is the best of its turns.
 """
 
@@ -25,17 +26,22 @@ def forms(shape: tuple[int, int], rows: int) -> tuple[int, dict[str, Callable[[]
     import torch
     from torch.nn import functional
 
-    from linnet.runner.torch.compiled.blocked import block_weight, linear_for
+    from linnet.runner.torch.compiled.blocked import block_weight, linear_for, table_shape
+    from linnet.runner.torch.pages import allocate
 
     weights = [torch.randn(shape).bfloat16() for _ in range(-(-BYTES // (2 * shape[0] * shape[1])))]
     x = torch.randn(rows, shape[1]).bfloat16()
-    blocks = [block_weight([weight]) for weight in weights]
+    small = [block_weight([weight]) for weight in weights]
+    height, columns = table_shape(*shape)
+    memory = allocate(len(weights) * height * columns, torch.bfloat16).view(-1, height, columns)
+    large = [block_weight([weight], table=table) for weight, table in zip(weights, memory, strict=True)]
     ordered = [torch.ops.mkldnn._reorder_linear_weight(weight, rows) for weight in weights]
     product, packed = linear_for(rows), torch.ops.mkldnn._linear_pointwise
     return sum(weight.nbytes for weight in weights), {
         "plain": lambda: [functional.linear(x, weight) for weight in weights],
         "oneDNN's": lambda: [packed(x, weight, None, "none", [], "") for weight in ordered],
-        "blocks": lambda: [product(x, *block) for block in blocks],
+        "blocks on small pages": lambda: [product(x, *block) for block in small],
+        "blocks": lambda: [product(x, *block) for block in large],
         "memory": lambda: [weight.view(torch.int16).max() for weight in weights],
     }
 

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import platformdirs
-
 from linnet.registry.errors import Problem, RegistryError
 from linnet.registry.package import digest_file
 
@@ -50,7 +48,11 @@ class Wanted:
 def cache_folder() -> Path:
     """Where downloads are kept: `LINNET_CACHE`, else the user's cache folder."""
     named = os.environ.get("LINNET_CACHE")
-    return Path(os.path.expanduser(named)) if named else Path(platformdirs.user_cache_dir("linnet"))
+    if named:
+        return Path(os.path.expanduser(named))
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("linnet"))
 
 
 def kept_weights(sha256: str) -> Path | None:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-
 from linnet.language.program.types import DTYPES
 from linnet.registry.errors import Problem, bare, nearest, shown
 from linnet.registry.package import name_fault, path_fault
@@ -23,7 +21,7 @@ Check = Callable[[Any], Value]
 
 LINE_CHARACTERS = 1000
 LARGEST_INTEGER = 2**63 - 1
-# For suggestions only; `packaging` knows the whole SPDX list.
+# Known at once, and suggested; `packaging` knows the whole SPDX list.
 COMMON_LICENSES = (
     "Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "GPL-2.0-only", "GPL-3.0-only",
     "GPL-3.0-or-later", "AGPL-3.0-only", "LGPL-3.0-only", "CC0-1.0", "CC-BY-4.0", "CC-BY-SA-4.0", "CC-BY-NC-4.0",
@@ -230,6 +228,11 @@ def license_expression(value: Any) -> str:
     text = line_of_text(value)
     if text.lower() == "other":
         return "other"
+    if text in COMMON_LICENSES:
+        return text
+    # The whole SPDX list is a third of a megabyte, which who loads a model seldom needs.
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
     try:
         return str(canonicalize_license_expression(text))
     except (InvalidLicenseExpression, RecursionError):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
 from linnet.registry.errors import Problem, RegistryError
 
 VARIABLE = "LINNET_REGISTRY"
@@ -15,7 +13,11 @@ VARIABLE = "LINNET_REGISTRY"
 def data_folder() -> Path:
     """What is not a cache and must last: `LINNET_DATA`, else the user's data folder."""
     named = os.environ.get("LINNET_DATA")
-    return Path(os.path.expanduser(named)) if named else Path(platformdirs.user_data_dir("linnet"))
+    if named:
+        return Path(os.path.expanduser(named))
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("linnet"))
 
 
 def default_registry() -> Path:

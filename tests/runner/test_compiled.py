@@ -177,6 +177,35 @@ def test_blocks_give_the_product_in_f32_rounded_once(sizes: tuple[int, ...], row
 
 
 @pytest.mark.skipif(not can_block(CPU), reason="torch has no FBGEMM here")
+@pytest.mark.parametrize("ids", [torch.tensor([1023]), torch.tensor([511, 512, 0, 513, 7]), torch.arange(40) * 25])
+def test_an_embedding_is_read_from_the_blocks_of_the_head_it_is_tied_to(
+    bind_source: Callable[..., BoundProgram], ids: torch.Tensor
+) -> None:
+    text = """
+module m
+use std.nn.embedding::{embedding}
+use std.nn.linear::{linear}
+pub block Root {
+    param table: Tensor[1024, 48; bf16]
+    pub entry both<S: Dim>(ids: Tensor[S; i32]) -> (Tensor[S, 48; bf16], Tensor[S, 1024; bf16]) {
+        let x = embedding(ids, table)
+        return (x, linear(x, table))
+    }
+}
+"""
+    bound = bind_source(text)
+    weights = random_weights(bound.manifest, 1)
+    model = load_model(bound, weights, numerics="equivalent", compile=True)
+    rows, product = model.run_entry("both", [ids.int()])
+    assert "take_rows" in code_of(model, "both")
+    assert torch.equal(rows, weights["table"][ids])
+    expected = rows.double() @ weights["table"].double().t()
+    assert ((product - expected).abs() <= expected.abs() * 2**-8 + 1e-5).all()
+    with pytest.raises(IndexRangeError, match="1024"):
+        model.run_entry("both", [torch.tensor([1024], dtype=torch.int32)])
+
+
+@pytest.mark.skipif(not can_block(CPU), reason="torch has no FBGEMM here")
 @pytest.mark.parametrize("rows", [1, 2, 9])
 def test_layers_with_biases_are_one_product_too(bind_source: Callable[..., BoundProgram], rows: int) -> None:
     text = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from linnet.runner.errors import AllocationError, memory_text
 from linnet.runner.torch import memory
 from linnet.runner.torch.memory import allocation_error, loading
 from linnet.runner.torch.module import load_model
+from linnet.runner.torch.pages import allocate, zeros
 from linnet.runner.torch.weights import TensorLocation, WeightSource
 
 CPU = torch.device("cpu")
+STATM = Path("/proc/self/statm")
 GPU = (
     "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139.80 GiB of which 1.21 GiB is "
     "free. Including non-PyTorch memory, this process has 138.59 GiB memory in use."
@@ -100,3 +103,32 @@ def test_sizes_as_people_read_them() -> None:
     assert [memory_text(n) for n in (0, 4096, 2**20, 5 * 2**29, 2**44)] == [
         "0 bytes", "4,096 bytes", "1.0 MiB", "2.5 GiB", "16,384.0 GiB",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [0, 1, 1000, 3 * 2**20 + 5])
+def test_memory_on_large_pages_is_zeros_of_its_own(count: int) -> None:
+    first, second = allocate(count, torch.bfloat16), allocate(count, torch.bfloat16)
+    assert (first.shape, first.dtype) == ((count,), torch.bfloat16)
+    assert not first.any()
+    first += 1
+    assert not second.any()
+    assert bool((first == 1).all())
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="the system does not tell what memory a process holds")
+def test_states_take_memory_where_they_are_written() -> None:
+    made = zeros((64, 2**20), torch.float32, CPU)
+    before = resident()
+    made[:, :1024] = 1
+    assert made.sum() == 64 * 1024
+    assert resident() - before < 16 * 2**20
+
+
+def test_memory_that_the_system_refuses_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="tried to allocate"):
+        zeros((2**60,), torch.float32, CPU)
+
+
+def resident() -> int:
+    """Memory that this process holds, in bytes."""
+    return int(STATM.read_text().split()[1]) * mmap.PAGESIZE

@@ -27,6 +27,7 @@ from linnet.language.program.types import (
 from linnet.language.words import counted
 from linnet.runner.errors import InputError
 from linnet.runner.torch.dtypes import BITS, CARRIED, NAMES, integer_range, scalar, to_carried
+from linnet.runner.torch.primitives import extremes
 
 Generics = Mapping[str, int | str]
 
@@ -234,17 +235,23 @@ def _floats(name: str, values: Any, dtype: str) -> Tensor:
 
 def _narrowed(name: str, carried: Tensor, have: str, dtype: str) -> Tensor:
     """Integers of another dtype; refused when a value does not fit."""
+    least, greatest = integer_range(dtype)
+    if carried.is_meta or not carried.numel():
+        return carried.to(CARRIED[dtype])
+    if have not in ("u16", "u32", "u64") and dtype != "u64":
+        smallest, largest = extremes(carried)
+        if least <= smallest and largest <= greatest:
+            return carried.to(CARRIED[dtype])
     if have == "u64":
         wide = carried
         outside = wide < 0 if dtype != "u64" else torch.zeros_like(wide, dtype=torch.bool)
     else:
         wide = carried.to(torch.int64) & (2**32 - 1 if have == "u32" else 2**16 - 1 if have == "u16" else -1)
         outside = torch.zeros_like(wide, dtype=torch.bool)
-    least, greatest = integer_range(dtype)
     if dtype != "u64":
         outside = outside | (wide > greatest)
     outside = outside | (wide < least)
-    if not carried.is_meta and bool(outside.any()):
+    if bool(outside.any()):
         first = outside.nonzero()[0].tolist()
         found = int(wide[tuple(first)])
         found += 2**64 if have == "u64" and found < 0 else 0

@@ -36,13 +36,14 @@ from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
 from linnet.runner.torch.compiled.emit import InterpretedError
 from linnet.runner.torch.compiled.entry import CompiledEntry
 from linnet.runner.torch.compiled.graphs import ReplayedEntry
-from linnet.runner.torch.compiled.store import choose_fp8, give_back
+from linnet.runner.torch.compiled.store import choose_fp8
 from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import policy_kernels
 from linnet.runner.torch.memory import allocation_error
 from linnet.runner.torch.nonfinite import explain_nonfinite
+from linnet.runner.torch.pages import give_back
 from linnet.runner.torch.precision import full_precision
 from linnet.runner.torch.sharing import own, own_states, places
 from linnet.runner.torch.weights import (

@@ -22,6 +22,8 @@ from linnet.runner.torch.dtypes import BITS, CARRIED, WIDTH, scalar
 
 Operation = Callable[..., Tensor]
 
+# So many integers Python compares as fast as a kernel starts, or nearly.
+FEW = 256
 I64_MAX = torch.iinfo(torch.int64).max
 
 
@@ -238,6 +240,14 @@ def _cumsum(node: CoreNode, target: Target) -> Operation:
     return lambda x: torch.cumsum(x, axis, dtype=dtype)
 
 
+def extremes(values: Tensor) -> tuple[int, int]:
+    """The least and the greatest of some integers, of which there is one at least."""
+    # Two numbers in one copy, where they are on another device.
+    few = values.numel() <= FEW
+    numbers = values.flatten().tolist() if few else torch.stack(torch.aminmax(values)).tolist()
+    return min(numbers), max(numbers)
+
+
 def check_positions(index: Tensor, size: int, label: str, op: str | None = None, span: int = 1) -> None:
     """Raise IndexRangeError unless each element of `index`, and the `span - 1` positions after it, is in 0 .. size - 1.
 
@@ -245,7 +255,7 @@ def check_positions(index: Tensor, size: int, label: str, op: str | None = None,
     """
     if index.is_meta or not index.numel() or not span:
         return
-    least, greatest = (int(index),) * 2 if index.numel() == 1 else torch.stack(torch.aminmax(index)).tolist()
+    least, greatest = extremes(index)
     if least < 0 or greatest + span > size:
         raise IndexRangeError(label, least if least < 0 else greatest + span - 1, size, op)
 

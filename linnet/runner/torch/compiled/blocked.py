@@ -1,5 +1,7 @@
 """bf16 weights of linear layers for a CPU: [Out, In] cut into blocks of outputs, each block lying transposed.
 
+The blocks lie one below the other as the rows of one table [Blocks * In, Columns].
+
 The product of one row is then a sum of the rows of each block, weighted by x: what `torch.embedding_bag` computes, with
 FBGEMM's generated code, at the speed of memory (measured by `bench/gemv.py`: half as fast again as oneDNN's own order,
 two to three times a plain product). It adds in f32, in the order of the inputs, and rounds once. Products of more rows
@@ -37,19 +39,28 @@ def block_columns(outputs: int) -> int | None:
     return min(fitting, key=lambda c: (-(-outputs // c // threads) * c, -c), default=None)
 
 
-def block_weight(parts: Sequence[Tensor], biases: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights [Out_i, In], one below the other, as blocks [Blocks, In, Columns], whose outputs `block_columns` divides.
+def table_shape(outputs: int, inputs: int) -> tuple[int, int]:
+    """The rows and columns of the table of a weight [outputs, inputs] whose outputs `block_columns` divides."""
+    columns = block_columns(outputs)
+    assert columns is not None
+    return outputs // columns * inputs, columns
 
-    Biases [Out_i] are weights of one more input. With the blocks comes what makes bags of their rows: every row in
-    turn, i32, and the row at which each block begins.
+
+def block_weight(
+    parts: Sequence[Tensor], biases: Sequence[Tensor] = (), table: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Weights [Out_i, In], one below the other, as a table of `table_shape`, which may be given to write into.
+
+    Biases [Out_i] are weights of one more input. With the table comes what makes bags of its rows: every row in turn,
+    i32, and the row at which each block begins.
     """
     if biases:
         parts = [torch.cat((part, bias[:, None]), dim=1) for part, bias in zip(parts, biases, strict=True)]
     width = parts[0].shape[1]
-    outputs = sum(part.shape[0] for part in parts)
-    columns = block_columns(outputs)
-    assert columns is not None
-    blocks = torch.empty(outputs // columns, width, columns, dtype=parts[0].dtype)
+    rows, columns = table_shape(sum(part.shape[0] for part in parts), width)
+    if table is None:
+        table = torch.empty(rows, columns, dtype=parts[0].dtype)
+    blocks = table.view(-1, width, columns)
     start = 0
     for part in parts:
         # Blocks may end within a part: each takes the outputs that are its own.
@@ -59,7 +70,7 @@ def block_weight(parts: Sequence[Tensor], biases: Sequence[Tensor] = ()) -> tupl
             low, high = max(start, offset), min(stop, offset + columns)
             blocks[block, :, low - offset : high - offset] = part[low - start : high - start].t()
         start = stop
-    return blocks, *bags(blocks.shape[0] * width, width)
+    return table, *bags(rows, width)
 
 
 @lru_cache(maxsize=64)
@@ -77,38 +88,48 @@ def linear_for(rows: int, biased: bool = False) -> Callable[..., Tensor]:
     return biased_rows_linear if biased else rows_linear
 
 
-def row_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+def row_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """x [.., In] of one row times blocks -> [.., Out]; sums in f32, rounded once."""
-    flat = x.view(-1)
-    scales = torch.cat([flat] * starts.shape[0])
-    sums: Tensor = torch.embedding_bag(blocks.flatten(0, 1), rows, starts, False, 0, False, scales)[0]
+    flat, blocks = x.view(-1), starts.shape[0]
+    scales = torch.cat([flat] * blocks) if blocks > 1 else flat
+    sums: Tensor = torch.embedding_bag(table, rows, starts, False, 0, False, scales)[0]
     return sums.view(*x.shape[:-1], -1)
 
 
-def few_rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+def few_rows_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """`row_linear` of each row of x [.., In]."""
     flat = x.reshape(-1, x.shape[-1])
-    return torch.cat([row_linear(row, blocks, rows, starts) for row in flat.unbind()]).view(*x.shape[:-1], -1)
+    return torch.cat([row_linear(row, table, rows, starts) for row in flat.unbind()]).view(*x.shape[:-1], -1)
 
 
-def rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+def rows_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """x [.., In] times blocks -> [.., Out]."""
     flat = x.reshape(-1, x.shape[-1])
     # Not one product over all blocks, for which torch copies x once for each.
-    return torch.cat([torch.mm(flat, block) for block in blocks.unbind()], dim=1).view(*x.shape[:-1], -1)
+    return torch.cat([torch.mm(flat, block) for block in torch.split(table, x.shape[-1])], dim=1).view(
+        *x.shape[:-1], -1
+    )
 
 
-def biased_row_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+def biased_row_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """As `row_linear`, with biases in the blocks."""
-    return row_linear(functional.pad(x, (0, 1), value=1), blocks, rows, starts)
+    return row_linear(functional.pad(x, (0, 1), value=1), table, rows, starts)
 
 
-def biased_few_rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
-    return few_rows_linear(functional.pad(x, (0, 1), value=1), blocks, rows, starts)
+def biased_few_rows_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+    return few_rows_linear(functional.pad(x, (0, 1), value=1), table, rows, starts)
 
 
-def biased_rows_linear(x: Tensor, blocks: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
+def biased_rows_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """As `rows_linear`, with biases in the blocks, added before the sums are rounded."""
     flat = x.reshape(-1, x.shape[-1])
-    sums = [torch.addmm(block[-1], flat, block[:-1]) for block in blocks.unbind()]
+    sums = [torch.addmm(block[-1], flat, block[:-1]) for block in torch.split(table, x.shape[-1] + 1)]
     return torch.cat(sums, dim=1).view(*x.shape[:-1], -1)
+
+
+def take_rows(ids: Tensor, table: Tensor, width: int, biased: bool) -> Tensor:
+    """Rows ids [..] of the weight [Out, In] that a table was made of -> [.., In]; `width` is In."""
+    columns = table.shape[1]
+    blocks = table.view(-1, width + biased, columns)[:, :width]
+    index = ids.long()
+    return blocks[index // columns, :, index % columns]

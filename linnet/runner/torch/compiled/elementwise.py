@@ -9,9 +9,6 @@ from torch.nn import functional
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
 from linnet.runner.rewriting import Rewriter, is_call, named, native
 
-# Up to here a kernel's start costs more than the data that it reads.
-FEW_ROWS = 16
-
 
 def fuse_elementwise(graph: Graph) -> None:
     """Replace `rms_norm`, `rope` and `silu(a) * b` by forms that read and write less."""
@@ -33,13 +30,11 @@ def _faster(node: CoreNode, graph: Rewriter, signed: dict[Value, Value]) -> Core
         return None
     if is_call(node, "std.nn.norm::rms_norm") and spec.dtype != "f64":
         inputs = named(node)
-        if "eps" not in inputs:
+        eps = graph.producers.get(inputs["eps"]) if "eps" in inputs else None
+        if eps is None or eps.op != "constant":
             return None
         values = (inputs["x"], inputs["weight"], inputs["eps"])
-        eps = graph.producers.get(inputs["eps"])
-        if spec.size // spec.shape[-1] <= FEW_ROWS and eps is not None and eps.op == "constant":
-            return native(rms_norm_of_few, values, (spec,), numbers=[2], like=node)
-        return native(rms_norm, values, (spec,), like=node)
+        return native(rms_norm, values, (spec,), numbers=[2], like=node)
     if is_call(node, "std.nn.rope::rope"):
         inputs = named(node)
         table = inputs["sin_table"]
@@ -54,16 +49,11 @@ def _faster(node: CoreNode, graph: Rewriter, signed: dict[Value, Value]) -> Core
     return None
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
-    """x [.., H], weight [H], eps f32 -> [.., H] in x's dtype; the norm and the scaling are in f32."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-    scale = torch.rsqrt(torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]))
-    return (x * scale * weight).to(x.dtype)
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [.., H], weight [H] -> [.., H] in x's dtype; the norm is in f32, and rounded before the scaling.
 
-
-def rms_norm_of_few(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """`rms_norm` for few rows, in fewer steps: x beside -x has mean 0, so their variance is x's mean square, and torch
-    has layer norm as one kernel."""
+    x beside -x has mean 0, so their variance is x's mean square, and torch has layer norm as one kernel.
+    """
     width = x.shape[-1]
     doubled = functional.layer_norm(torch.cat((x, -x), dim=-1), (2 * width,), None, None, eps)
     return doubled.narrow(-1, 0, width) * weight

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, Graph
@@ -15,6 +14,7 @@ from linnet.runner.errors import SizeError
 from linnet.runner.torch.compiled.attention import DENSE, read_prefixes
 from linnet.runner.torch.compiled.caches import write_in_place
 from linnet.runner.torch.compiled.elementwise import fuse_elementwise
+from linnet.runner.torch.compiled.embeddings import read_blocks
 from linnet.runner.torch.compiled.emit import Emitter, check, guard_graph
 from linnet.runner.torch.compiled.heads import join_heads
 from linnet.runner.torch.compiled.linears import fuse_gates, join_linears
@@ -23,6 +23,7 @@ from linnet.runner.torch.compiled.store import WeightStore
 from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
 from linnet.runner.torch.interpreter import Frame
 from linnet.runner.torch.kernels import Kernel
+from linnet.runner.torch.pages import zeros
 from linnet.runner.torch.sharing import places
 
 # Calls whose bodies say more to a compiler than their kernels do: products to join, and what passes its input on.
@@ -63,6 +64,7 @@ class CompiledEntry:
             if fast:
                 fuse_elementwise(graph)
             join_linears(graph, store)
+            read_blocks(graph, store)
             simplify(graph)
             if fast:
                 join_heads(graph)
@@ -151,7 +153,7 @@ class CompiledEntry:
             value = frame.allocated.get(path)
         if value is None:
             spec = self._states[path]
-            value = torch.zeros(spec.shape, dtype=CARRIED[spec.dtype], device=self.store.device)
+            value = zeros(spec.shape, CARRIED[spec.dtype], self.store.device)
             frame.allocated[path] = value
         return value
 

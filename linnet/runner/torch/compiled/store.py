@@ -9,10 +9,7 @@ are none a streamed weight is decoded for each product.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,10 +24,9 @@ from linnet.runner.torch.compiled import blocked
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels import triton
 from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear
+from linnet.runner.torch.pages import allocate, page_out
 
 FP8_MODES = ("stream", "decoded")
-# Linux's number for "write these pages out and forget them"; unlike MADV_DONTNEED it loses no change.
-MADV_PAGEOUT = 21
 
 Linear = Callable[..., Tensor]
 
@@ -72,6 +68,11 @@ class WeightStore:
             return blocked.linear_for(rows, biased), 3
         return functional.linear, 1 + biased
 
+    def blocked_alone(self, path: str) -> LinearWeight | None:
+        """The linear layer that the weight at `path` is kept in blocks for, where it is the only one in them."""
+        weight = self._claims.get(id(self.weights[path]))
+        return weight if weight is not None and len(weight.weights) == 1 and self._blocked(weight) else None
+
     def gate(self, weight: LinearWeight) -> Linear | None:
         blocks = weight.kind == "fp8_block" and not weight.biases
         return triton.gated if blocks and self._on_triton(weight) else None
@@ -79,12 +80,13 @@ class WeightStore:
     def prepare(self, weights: Iterable[LinearWeight]) -> None:
         """Make what `tensors` gives for each of `weights`: on a CPU in as many threads as torch has."""
         missing = [weight for weight in dict.fromkeys(weights) if weight not in self._made]
+        memory = self._reserve([weight for weight in missing if self._blocked(weight)])
         if self.device.type != "cpu" or len(missing) < 2:
-            made = [self._make(weight) for weight in missing]
+            made = [self._make(weight, memory) for weight in missing]
         else:
             # torch transposes a matrix in one thread.
             with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-                made = list(pool.map(self._make, missing))
+                made = list(pool.map(lambda weight: self._make(weight, memory), missing))
         self._made.update(zip(missing, made, strict=True))
 
     def tensors(self, weight: LinearWeight) -> tuple[Tensor, ...]:
@@ -109,11 +111,19 @@ class WeightStore:
         fits = self.blocks and weight.dtype == "bf16" and blocked.block_columns(sum(weight.sizes)) is not None
         return fits and not self._streams(weight) and self.claim(weight)
 
-    def _make(self, weight: LinearWeight) -> tuple[Tensor, ...]:
-        if self._blocked(weight):
+    def _reserve(self, weights: Sequence[LinearWeight]) -> dict[LinearWeight, Tensor]:
+        """Memory for the blocks of `weights`, one after the other in the order in which a run reads them."""
+        shapes = [blocked.table_shape(sum(w.sizes), w.width + bool(w.biases)) for w in weights]
+        sizes = [rows * columns for rows, columns in shapes]
+        parts = torch.split(allocate(sum(sizes), torch.bfloat16), sizes)
+        return {w: part.view(shape) for w, part, shape in zip(weights, parts, shapes, strict=True)}
+
+    def _make(self, weight: LinearWeight, memory: Mapping[LinearWeight, Tensor]) -> tuple[Tensor, ...]:
+        if weight in memory:
             made = blocked.block_weight(
                 [self._decoded(weight, i) for i in range(len(weight.sizes))],
                 [self.weights[path].detach() for path in weight.biases],
+                memory[weight],
             )
             self._copies(*weight.weights, *weight.scales, *weight.biases)
             return made
@@ -175,22 +185,3 @@ def free_bytes(device: torch.device) -> int:
     with suppress(OSError, ValueError, StopIteration), open("/proc/meminfo") as lines:
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
     return 0
-
-
-def give_back() -> None:
-    """Return to the system what an entry's first run freed: copies made for packing, wide activations. glibc would
-    keep it."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def page_out(tensor: Tensor) -> None:
-    """Give back the memory of a tensor that is mapped from a file and was not changed. Only saves memory: where the
-    system does not do it, nothing happens."""
-    if sys.platform != "linux" or tensor.device.type != "cpu":
-        return
-    start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    stop = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if stop > start:
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_PAGEOUT)

@@ -1,0 +1,73 @@
+"""Pages of memory on a CPU: large ones for what every step reads, and giving back those that nobody needs."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+# What x86 and most of ARM call a huge page.
+HUGE_PAGE = 2 * 2**20
+# Linux's number for "write these pages out and forget them"; unlike MADV_DONTNEED it loses no change.
+MADV_PAGEOUT = 21
+
+
+def allocate(count: int, dtype: torch.dtype) -> Tensor:
+    """A tensor [count] of zeros, on large pages where the system has them. Raises MemoryError.
+
+    A product of one row takes as long as reading its weights does, and with pages of 4 KiB a part of that goes into
+    finding them (`bench/gemv.py`).
+    """
+    nbytes = count * dtype.itemsize
+    if not nbytes or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.zeros(count, dtype=dtype)
+    pages = _map(nbytes + HUGE_PAGE)
+    # The tensor keeps the mapping; a page that nobody touches takes no memory.
+    whole = torch.frombuffer(pages, dtype=torch.uint8)
+    start = -whole.data_ptr() % HUGE_PAGE
+    with suppress(OSError, ValueError):
+        # The rest of the last large page would be memory for nothing.
+        pages.madvise(mmap.MADV_HUGEPAGE, start, nbytes // HUGE_PAGE * HUGE_PAGE)
+    return whole.narrow(0, start, nbytes).view(dtype)
+
+
+def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor of zeros; on a CPU what nobody writes to takes no memory, however small the whole is."""
+    count = math.prod(shape)
+    if device.type != "cpu" or count * dtype.itemsize < mmap.PAGESIZE:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(_map(count * dtype.itemsize), dtype=dtype).view(*shape)
+
+
+def _map(nbytes: int) -> mmap.mmap:
+    """Memory of this process alone, as zeros."""
+    private = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+    try:
+        return mmap.mmap(-1, nbytes, **private)
+    except OSError as error:
+        raise MemoryError(f"tried to allocate {nbytes} bytes") from error
+
+
+def give_back() -> None:
+    """Return to the system what an entry's first run freed: copies made for packing, wide activations. glibc would
+    keep it."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def page_out(tensor: Tensor) -> None:
+    """Give back the memory of a tensor that is mapped from a file and was not changed. Only saves memory: where the
+    system does not do it, nothing happens."""
+    if sys.platform != "linux" or tensor.device.type != "cpu":
+        return
+    start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    stop = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if stop > start:
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_PAGEOUT)

@@ -27,7 +27,8 @@ def weight_source(match: Match, files: Mapping[str, Path]) -> WeightSource:
         if info.packed is not None:
             packing = Packing(info.packed.bits, info.packed.group)
             parts = PackedLocation(packing, place(info.packed.scales), place(info.packed.biases))
-        return TensorLocation(files[info.file], info.name, info.dtype, info.shape, parts)
+        row = info.whole.row if info.whole is not None else None
+        return TensorLocation(files[info.file], info.stored, info.dtype, info.shape, parts, row)
 
     found = match.tensors
     return WeightSource({path: info.name for path, info in found.items()}, {i.name: place(i) for i in found.values()})

@@ -163,7 +163,9 @@ def load(
         tensors = _shapes(bound, bindings, shrunk=bool(generics))
     else:
         files = fetch_weights(package.folder, card, _given_path(weights), offline=offline, registry=registry)
-        tensors = weight_source(_matched(package.folder, card, files, stored, bindings, generics), files)
+        strict = backend == "mlx"
+        match = _matched(package.folder, card, files, stored, bindings, generics, strict=strict)
+        tensors = weight_source(match, files)
     model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
     model.tokenizer_source = partial(open_tokenizer, package.folder, card, _given_path(weights), offline)
     return model
@@ -614,11 +616,14 @@ def _matched(
     stored: BoundProgram,
     bindings: Bindings,
     generics: Generics,
+    *,
+    strict: bool,
 ) -> Match:
-    """The tensor of each parameter. Raises RegistryError where headers and manifest do not agree."""
+    """The tensor of each parameter. Raises RegistryError where headers and manifest do not agree, and with `strict`
+    where nothing reads a tensor."""
     from linnet.registry.errors import RegistryError
     from linnet.registry.headers import join_headers, read_headers
-    from linnet.registry.match import match_weights, under_other_generics
+    from linnet.registry.match import few, match_weights, under_other_generics, unread
     from linnet.registry.recipe import with_recipe
 
     table = with_recipe(package, card, join_headers(read_headers(files)))
@@ -626,5 +631,9 @@ def _matched(
     match = match_weights(stored.manifest, resolved, table, card.weights.unused)
     other = [name for name, value in generics.items() if card.generics.get(name) != value]
     if match.problems:
-        raise RegistryError(under_other_generics(match.problems, other) if other else match.problems)
+        problems = few(match.problems)
+        raise RegistryError(under_other_generics(problems, other) if other else problems)
+    # A smaller model leaves tensors over.
+    if strict and match.unused and not other:
+        raise RegistryError([unread(match, table)])
     return match

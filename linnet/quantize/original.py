@@ -90,6 +90,12 @@ def read_original(
     match = match_weights(bound.manifest, bindings.resolve(bound.manifest), table, card.weights.unused)
     if match.problems:
         raise RegistryError(match.problems)
+    fused = [info.stored for info in match.tensors.values() if info.whole is not None]
+    if fused:
+        raise QuantizeError(
+            f"The weights of {card.model.name} hold projections in one tensor ({fused[0]}). Quantise weights that hold "
+            "them apart."
+        )
     return Original(folder, card, file, bound, bindings, files, match)
 
 

@@ -319,7 +319,7 @@ def _check_weights(run: _Check, hub: bool, weights: Path | None, caches: bool) -
     ]
     warnings += _count_differs(card, bound, bindings, match)
     count = count_parameters(bound.manifest, bindings.tensors, match.present)
-    read = {info.name for info in match.tensors.values()}
+    read = {info.stored for info in match.tensors.values()}
     left = f", {len(table) - len(read)} left out" if len(table) > len(read) else ""
     summary = f"{human_count(count)} parameters in {counted(len(read), 'tensor')}{left}, {place}"
     run.add("weights", summary, match.problems, warnings)

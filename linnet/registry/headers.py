@@ -34,7 +34,8 @@ class TensorInfo:
     """One tensor of a checkpoint.
 
     `dtype` is spelled as safetensors does (`BF16`, `F8_E4M3`), `file` as the card names it. Its bytes are `start` to
-    `end` (exclusive), counted from the beginning of the file; those of its words, where it is `packed`.
+    `end` (exclusive), counted from the beginning of the file; those of its words, where it is `packed`; and
+    those of its own rows, where it is a part of a `whole`.
     """
 
     name: str
@@ -44,9 +45,23 @@ class TensorInfo:
     start: int
     end: int
     packed: Packed | None = None
+    whole: Whole | None = None
 
     def __str__(self) -> str:
         return f"{self.dtype} [{', '.join(map(str, self.shape))}]"
+
+    @property
+    def stored(self) -> str:
+        """What the file calls the tensor that this is, or is rows of."""
+        return self.whole.name if self.whole is not None else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The tensor that another is rows of, from `row` on. See `linnet.registry.fused`."""
+
+    name: str
+    row: int
 
 
 @dataclass(frozen=True, slots=True)

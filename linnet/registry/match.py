@@ -10,9 +10,11 @@ from linnet.language.program.manifest import Manifest, ManifestEntry
 from linnet.language.program.types import SAFETENSORS
 from linnet.registry.bindings import ResolvedBindings
 from linnet.registry.errors import Problem, listed, nearest, shown
+from linnet.registry.fused import with_parts
 from linnet.registry.headers import TensorInfo, TensorTable
 
 MOST_SUGGESTIONS = 10
+MOST_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,12 @@ def match_weights(
     """Match a manifest with a checkpoint; `unused` are the card's patterns of tensors that nothing binds on purpose.
 
     Shape and dtype must agree exactly. An optional parameter may lack its tensor, unless an entry of the bindings names
-    that very path.
+    that very path. Of fused projections each parameter reads its rows.
     """
+    table, fused = with_parts(manifest, bindings, table)
     tensors: dict[str, TensorInfo] = {}
     present: set[str] = set()
-    problems: list[Problem] = []
+    problems = list(fused)
     missing: list[tuple[ManifestEntry, str]] = []
     for entry in manifest.entries:
         name = bindings.tensors[entry.path]
@@ -61,6 +64,31 @@ def match_weights(
         problems.append(_missing(entry, name, table, loose if index < MOST_SUGGESTIONS else ()))
     left = tuple(name for name in loose if not any(fnmatchcase(name, pattern) for pattern in patterns))
     return Match(tensors, frozenset(present), tuple(problems), left)
+
+
+def few(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """The first problems of each kind, and one that counts the rest of them."""
+    kinds: dict[str, list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault(problem.kind, []).append(problem)
+    found: list[Problem] = []
+    for kind, each in kinds.items():
+        found += each[:MOST_LISTED]
+        if len(each) > MOST_LISTED:
+            message = f"So it is with {len(each) - MOST_LISTED} more."
+            found.append(Problem(kind, "weights", message, "`nest check` lists all of them."))
+    return tuple(found)
+
+
+def unread(match: Match, table: TensorTable) -> Problem:
+    """What is to be said of the unused tensors of a match, of which there are some."""
+    what = "one tensor" if len(match.unused) == 1 else f"{len(match.unused)} tensors"
+    return Problem(
+        "weights.unused",
+        "weights",
+        f"Nothing reads {what} of {listed(table.files)}: {listed(match.unused, MOST_LISTED)}.",
+        "Bind them, or list them in weights.unused.",
+    )
 
 
 def under_other_generics(problems: Iterable[Problem], given: Iterable[str]) -> tuple[Problem, ...]:

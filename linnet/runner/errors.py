@@ -63,6 +63,31 @@ class IndexRangeError(RunnerError):
         return f"{f'entry {self.entry}: ' if self.entry else ''}{problem}{place}: {valid}"
 
 
+class CapacityError(RunnerError):
+    """A call that writes past the end of a cache."""
+
+    def __init__(self, entry: str, start: int, count: int, capacity: int) -> None:
+        self.start = start
+        self.count = count
+        self.capacity = capacity
+        super().__init__(
+            f"entry {entry}: {counted(count, 'position')} from {start} on make a context of {start + count}, which "
+            f"exceeds the capacity of {capacity}: load with capacity={start + count}, or begin again with reset_state()"
+        )
+
+
+class PositionGapError(RunnerError):
+    """A call that would leave positions of a cache unwritten."""
+
+    def __init__(self, entry: str, start: int, length: int) -> None:
+        self.start = start
+        self.length = length
+        super().__init__(
+            f"entry {entry}: position {start} leaves a gap, since the caches hold {counted(length, 'position')}: "
+            f"continue at {length}, or begin again with reset_state()"
+        )
+
+
 class IntegerDivisionError(RunnerError):
     """Integer division or remainder by zero."""
 

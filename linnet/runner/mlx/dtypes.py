@@ -53,6 +53,11 @@ def scalar(value: float, dtype: str) -> mx.array:
     return mx.array(np.array(unsigned, dtype=f"u{width(dtype) // 8}")).view(DTYPES[dtype])
 
 
+def element(x: mx.array) -> int:
+    """The one element of an integer array, computed if it has not been."""
+    return int(x.item())  # type: ignore[arg-type]
+
+
 def from_torch(x: Tensor, dtype: str) -> mx.array:
     """A torch tensor of `dtype`, as users see it or as a torch graph carries it, copied."""
     x = x.detach().cpu().contiguous()

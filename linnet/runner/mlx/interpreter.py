@@ -17,13 +17,15 @@ import mlx.core as mx
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
 from linnet.runner.errors import SizeError, SpecError
 from linnet.runner.mlx.checks import Check
-from linnet.runner.mlx.dtypes import DTYPES
+from linnet.runner.mlx.dtypes import DTYPES, element
 from linnet.runner.mlx.kernels import Kernel
 from linnet.runner.mlx.primitives import Target, on_host, primitive
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight, arrays_of, dense, taken_packed
 from linnet.runner.torch.dtypes import is_too_large
 from linnet.runner.torch.interpreter import fixed_nodes
 
+# Compiled, an entry reads a cache in steps of so many positions.
+STEP = 256
 # A loop of more passes than this is walked: compiled, each pass would be a part of one graph of them all.
 UNROLLED = 8
 
@@ -31,12 +33,22 @@ Slots = list[Any]
 Step = Callable[[Slots], None]
 
 
+@dataclass(frozen=True)
+class Input:
+    """An integer input of an entry, which holds elements: the least and greatest of them. The array is kept, so that
+    its id is no other's; as it is traced, no element is greater."""
+
+    array: mx.array
+    least: int
+    greatest: int
+
+
 @dataclass
 class Frame:
     """One run of an entry: its weights, the states it starts from, what it changes, and what must hold of values.
 
     `allocated` collects states first read here, `written` new values, so that a run that is refused changes nothing.
-    `op` is the identity of the innermost op call that is being walked.
+    `op` is the identity of the innermost op call that is being walked. `inputs` are the entry's own.
     """
 
     weights: Mapping[str, Weight]
@@ -46,12 +58,29 @@ class Frame:
     checks: list[tuple[Check, mx.array]] = field(default_factory=list)
     op: str | None = None
     tracing: bool = False
+    inputs: Mapping[int, Input] = field(default_factory=dict)
+
+    def range_of(self, index: mx.array) -> tuple[int, int] | None:
+        """The least and greatest element of an input of the entry; None of other arrays, and where they are traced."""
+        known = self.inputs.get(id(index))
+        return None if known is None or self.tracing else (known.least, known.greatest)
+
+    def position(self, index: mx.array) -> tuple[int | None, int | None]:
+        """The element of a scalar where it is known as a graph is walked, and a number that it does not exceed where
+        one is known."""
+        if not self.tracing:
+            value = element(index)
+            return value, value
+        known = self.inputs.get(id(index))
+        return None, None if known is None else known.greatest
 
     def check(self, check: Check, facts: mx.array) -> None:
         self.checks.append((check, facts))
 
     def settle(self) -> None:
         """Compute what the checks are about. Raises IndexRangeError, IntegerDivisionError for the first that fails."""
+        if not self.checks:
+            return
         mx.eval([facts for _, facts in self.checks])
         for check, facts in self.checks:
             check.settle(facts.tolist())  # type: ignore[arg-type]
@@ -199,6 +228,10 @@ class Compiled:
         nodes = list(prepared.graph.walk())
         self._weights = list(dict.fromkeys(n.attributes["path"] for n in nodes if n.op == "param"))
         self._states = {n.attributes["path"]: n.outputs[0].spec for n in nodes if n.op == "state.read"}
+        # Inputs that say how far a cache is read.
+        read = {value for node in prepared.graph.nodes if node.op == "native" for value in node.inputs}
+        scalars = [i for i, value in enumerate(prepared.graph.inputs) if not value.spec.shape]
+        self._positions = [i for i in scalars if prepared.graph.inputs[i] in read]
         self._op: str | None = None
         self._checks: list[Check] = []
         self._written: list[str] = []
@@ -210,23 +243,37 @@ class Compiled:
         weights = {path: arrays_of(frame.weights[path]) for path in self._weights}
         self._packed = {path: w for path, w in frame.weights.items() if isinstance(w, QuantisedWeight)}
         states = {path: frame.state(path, spec) for path, spec in self._states.items()}
-        outputs, written, facts = self._function(list(inputs), weights, states)
+        # MLX makes another function for each list of these.
+        limits = {i: _rounded(frame.inputs.get(id(inputs[i]))) for i in self._positions}
+        outputs, written, facts = self._function(list(inputs), weights, states, limits)
         frame.written.update(zip(self._written, written, strict=True))
         for check, fact in zip(self._checks, facts, strict=True):
             frame.check(check, fact)
         return outputs
 
     def _traced(
-        self, inputs: list[mx.array], arrays: dict[str, list[mx.array]], states: dict[str, mx.array]
+        self,
+        inputs: list[mx.array],
+        arrays: dict[str, list[mx.array]],
+        states: dict[str, mx.array],
+        limits: dict[int, int | None],
     ) -> tuple[list[mx.array], list[mx.array], list[mx.array]]:
         packed = self._packed
         weights = {path: packed[path].holding(a) if path in packed else a[0] for path, a in arrays.items()}
-        inner = Frame(weights, states, op=self._op, tracing=True)
+        known = {id(inputs[i]): Input(inputs[i], 0, limit) for i, limit in limits.items() if limit is not None}
+        inner = Frame(weights, states, op=self._op, tracing=True, inputs=known)
         outputs = self._prepared.walk(inner, inputs)
         # Shapes and dtypes are the graph's, so that this runs once, or again to the same effect.
         self._checks = [check for check, _ in inner.checks]
         self._written = list(inner.written)
         return outputs, list(inner.written.values()), [fact for _, fact in inner.checks]
+
+
+def _rounded(position: Input | None) -> int | None:
+    """The last of the positions that are read together with this one; None where it is not known, or none."""
+    if position is None or position.least < 0:
+        return None
+    return position.greatest // STEP * STEP + STEP - 1
 
 
 def place(node: CoreNode) -> str:
@@ -264,6 +311,8 @@ class StepBuilder:
                 return _state_write(node.attributes["path"], inputs[0])
             case "call":
                 return self._call(node, inputs, outputs)
+            case "native":
+                return _native(node, inputs, outputs)
             case "while" | "for" | "if":
                 return self._control(node, inputs, outputs)
         return _apply(primitive(node, self._target), inputs, outputs[0])
@@ -330,6 +379,17 @@ def _on_cpu(step: Step) -> Step:
 def _apply(operation: Callable[..., Any], inputs: list[int], output: int) -> Step:
     def step(slots: Slots) -> None:
         slots[output] = operation(slots[0], *[slots[i] for i in inputs])
+
+    return step
+
+
+def _native(node: CoreNode, inputs: list[int], outputs: list[int]) -> Step:
+    function, constants = node.attributes["function"], node.attributes["constants"]
+
+    def step(slots: Slots) -> None:
+        made = function(slots[0], *[slots[i] for i in inputs], *constants)
+        for output, value in zip(outputs, made if len(outputs) > 1 else (made,), strict=True):
+            slots[output] = value
 
     return step
 

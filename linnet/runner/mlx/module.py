@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
@@ -13,8 +15,9 @@ from torch import Tensor
 
 from linnet.language.program.binding import BindError, BoundProgram, bind
 from linnet.language.program.checked import CheckedFunction
-from linnet.language.program.core import EntryGraph
+from linnet.language.program.core import EntryGraph, Graph
 from linnet.language.program.lower_values import LowerError
+from linnet.language.program.types import FLOATS, INTEGERS
 from linnet.runner.errors import (
     IndexRangeError,
     InputError,
@@ -25,12 +28,17 @@ from linnet.runner.errors import (
 )
 from linnet.runner.garbage import own_garbage
 from linnet.runner.generate import TextGeneration
-from linnet.runner.mlx.dtypes import from_torch, host, to_torch
-from linnet.runner.mlx.interpreter import Frame, Preparation, PreparedGraph
+from linnet.runner.mlx.dtypes import DTYPES, element, from_torch, host, to_torch
+from linnet.runner.mlx.interpreter import Frame, Input, Preparation, PreparedGraph
+from linnet.runner.mlx.joined import JoinedWeights
 from linnet.runner.mlx.kernels import kernels
+from linnet.runner.mlx.passes import rewrite
 from linnet.runner.mlx.quantised import Weight, arrays_of, dense, quantised_weight, weight_bytes
+from linnet.runner.mlx.spans import Lengths, Writes, find_writes
 from linnet.runner.packed import PackedTensor
 from linnet.runner.results import arrange
+from linnet.runner.torch.compiled.store import free_bytes
+from linnet.runner.torch.dtypes import BITS
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
 from linnet.runner.torch.nonfinite import explain_nonfinite
 from linnet.runner.torch.weights import WeightSource, WeightsReport, check_tensors, read_stored, read_weights
@@ -72,10 +80,11 @@ def find_device(device: Any) -> str:
 
 @dataclass(frozen=True)
 class PreparedEntry:
-    """An entry lowered with its generics and prepared."""
+    """An entry lowered with its generics and prepared, and what it writes."""
 
     entry: EntryGraph
     graph: PreparedGraph
+    writes: Writes
 
 
 class Model(TextGeneration):
@@ -108,10 +117,11 @@ class Model(TextGeneration):
         self._functions = bound.entries()
         self._entry = entry
         self._numerics = numerics
-        self._weights = dict(weights)
+        self._joined = JoinedWeights(dict(weights), self._decoded_dtype())
         self._present = frozenset(e.path for e in bound.manifest.entries if e.optional and e.path in weights)
         self.weights_report = report or WeightsReport()
         self._states: dict[str, mx.array] = {}
+        self._lengths = Lengths()
         self._prepared: dict[tuple[Any, ...], PreparedEntry] = {}
         self._walked: dict[str, str] = {}
         self._preparation = self._prepare_policy()
@@ -134,6 +144,11 @@ class Model(TextGeneration):
         return self._numerics
 
     @property
+    def _weights(self) -> dict[str, Weight]:
+        """By path; and wholes of several, which the entries that are prepared read, by theirs."""
+        return self._joined.weights
+
+    @property
     def compiled(self) -> bool:
         """Whether entries run under `mx.compile`, where they can."""
         return self._compile
@@ -149,7 +164,8 @@ class Model(TextGeneration):
 
     def state_dict(self) -> dict[str, mx.array]:
         """The weights by path, packed ones decoded."""
-        return {path: dense(weight) for path, weight in self._weights.items()}
+        entries = self._bound.manifest.entries
+        return {entry.path: dense(self._weights[entry.path]) for entry in entries if entry.path in self._weights}
 
     def bytes_per_token(self) -> int:
         """Bytes of weights that decoding one token reads. Raises UnknownEntryError where the model has no `decode`."""
@@ -158,16 +174,26 @@ class Model(TextGeneration):
             raise UnknownEntryError("decode", self._functions)
         rows = int(self._bound.generics["Batch"])
         taken = convert_inputs(function, [[[0]] * rows, 0], self._bound.generics, HOST)
-        return weight_bytes(self._prepare(function, taken, {}).entry.graph, self._weights)
+        return weight_bytes(self._prepare(function, taken, {}).graph.graph, self._weights)
 
     def state_paths(self) -> list[str]:
         """Paths of the program's states (KV caches), allocated or not."""
         return list(self._bound.states())
 
+    @property
+    def length(self) -> int | None:
+        """How many positions the caches hold, from 0 on; None after an entry that writes them by rows, slots or
+        pages."""
+        return self._lengths.common
+
     def reset_state(self) -> None:
         """Back to zeros; memory is freed until the next use."""
         with self._lock:
-            self._states.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._states.clear()
+        self._lengths.clear()
 
     def resize(self, **generics: int) -> None:
         """Give generics that no weight depends on, such as `MaxSeq`, other values; states start again.
@@ -182,7 +208,7 @@ class Model(TextGeneration):
         with self._lock:
             self._bound = bound
             self._functions = bound.entries()
-            self._states.clear()
+            self._forget()
             self._prepared.clear()
             self._preparation = self._prepare_policy()
 
@@ -207,7 +233,8 @@ class Model(TextGeneration):
         """Run an entry on arrays, tensors, numbers or lists; returns MLX arrays, arranged as the entry's result type.
 
         As of the torch backend: generics that the inputs do not determine are given in `generics`, and if it refuses a
-        value, no state has changed. Raises UnknownEntryError, InputError, IndexRangeError, IntegerDivisionError.
+        value, no state has changed. Raises UnknownEntryError, InputError, IndexRangeError, IntegerDivisionError,
+        CapacityError for a context longer than the caches, PositionGapError for a position beyond what they hold.
         """
         function = self._functions.get(name) if isinstance(name, str) else None
         if function is None:
@@ -220,11 +247,17 @@ class Model(TextGeneration):
             prepared = self._prepare(function, taken, given)
             specs = [item.spec.dtype for item in prepared.entry.inputs]
             arrays = [from_torch(x, dtype) for x, dtype in zip(taken.tensors, specs, strict=True)]
-            return arrange(prepared.entry.result, self._run(prepared, arrays))
+            known = {
+                id(array): Input(array, int(x.min()), int(x.max()))
+                for x, array, dtype in zip(taken.tensors, arrays, specs, strict=True)
+                if dtype in INTEGERS and dtype not in BITS and x.numel()
+            }
+            return arrange(prepared.entry.result, self._run(prepared, arrays, known))
 
-    def _run(self, prepared: PreparedEntry, inputs: list[mx.array]) -> list[mx.array]:
+    def _run(self, prepared: PreparedEntry, inputs: list[mx.array], known: dict[int, Input]) -> list[mx.array]:
         """The entry's outputs, computed; states change once all that must hold of values does."""
-        frame = Frame(self._weights, self._states)
+        lengths = self._lengths.after(prepared.entry.name, prepared.writes, lambda i: element(inputs[i]))
+        frame = Frame(self._weights, self._states, inputs=known)
         try:
             outputs = prepared.graph.run(frame, inputs)
             frame.settle()
@@ -238,8 +271,9 @@ class Model(TextGeneration):
         try:
             mx.eval(outputs, changed)
         except RuntimeError:
-            self._states.clear()
+            self._forget()
             raise
+        self._lengths.set(lengths)
         return outputs
 
     def _prepare(self, function: CheckedFunction, taken: EntryInputs, given: dict[str, int | str]) -> PreparedEntry:
@@ -252,13 +286,30 @@ class Model(TextGeneration):
             with own_garbage():
                 generics = self._bound.infer(function.name, taken.specs, given)
                 entry = self._bound.lower(function.name, generics, self._present, taken.given)
-                graph = self._preparation.graph(entry.graph)
+                graph = self._preparation.graph(self._rewritten(entry.graph))
         except (BindError, LowerError, SizeError) as error:
             raise InputError(str(error), signature_text(function)) from None
         if graph.walked is not None:
             self._walked[function.name] = graph.walked
-        prepared = self._prepared[key] = PreparedEntry(entry, graph)
+        prepared = self._prepared[key] = PreparedEntry(entry, graph, find_writes(entry.graph))
         return prepared
+
+    def _decoded_dtype(self) -> mx.Dtype | None:
+        """What FP8 weights are decoded to, f32 where they are not to be rounded; None where that would take more than
+        half of the memory that is free, or there is where nobody can tell."""
+        dtype = "f32"
+        if self._numerics == "fast":
+            dtype = next((str(v) for v in self._bound.generics.values() if v in FLOATS), dtype)
+        bytes_each = DTYPES[dtype].size
+        entries = self._bound.manifest.entries
+        decoded = sum(bytes_each * math.prod(entry.shape) for entry in entries if entry.dtype == "u8")
+        room = free_bytes(HOST) or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return DTYPES[dtype] if 2 * decoded <= room else None
+
+    def _rewritten(self, graph: Graph) -> Graph:
+        if self._numerics == "exact":
+            return graph
+        return rewrite(graph, self._preparation.kernels, self._joined, fast=self._numerics == "fast")
 
     def _prepare_policy(self) -> Preparation:
         return Preparation(kernels(self._numerics), compiled=self._compile)

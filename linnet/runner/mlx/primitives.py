@@ -26,6 +26,8 @@ class Run(Protocol):
 
     op: str | None
 
+    def range_of(self, index: mx.array) -> tuple[int, int] | None: ...
+    def position(self, index: mx.array) -> tuple[int | None, int | None]: ...
     def check(self, check: Check, facts: mx.array) -> None: ...
 
 
@@ -222,7 +224,7 @@ def _cumsum(node: CoreNode, target: Target) -> Operation:
 
 def _gather(node: CoreNode, target: Target) -> Operation:
     axes = tuple(node.attributes["axes"])
-    label = str(node.attributes.get("label", ""))
+    label, within = str(node.attributes.get("label", "")), node.attributes.get("within")
     shape, result = node.inputs[0].spec.shape, node.outputs[0].spec
     sizes = [shape[axis] for axis in axes]
     order = (*axes, *(axis for axis in range(len(shape)) if axis not in axes))
@@ -230,7 +232,12 @@ def _gather(node: CoreNode, target: Target) -> Operation:
         return lambda run, x, *indices: mx.zeros(result.shape, dtype=x.dtype)
 
     def place(run: Run, index: mx.array, size: int) -> mx.array:
-        run.check(PositionCheck(label, size, run.op), positions(index))
+        check = PositionCheck(label, size, run.op or within)
+        known = run.range_of(index)
+        if known is not None:
+            check.settle(known)
+            return index
+        run.check(check, positions(index))
         wide = index.astype(mx.int64)
         return mx.clip(wide, mx.array(0, dtype=mx.int64), mx.array(size - 1, dtype=mx.int64))
 

@@ -31,6 +31,7 @@ class TensorLocation:
     """One tensor of a local safetensors file; `dtype` is safetensors' own name ("BF16", "F8_E4M3").
 
     Of a `packed` matrix the tensor holds the words, and `dtype` and `shape` are those of the weights they stand for.
+    With a `row` it is the rows of a larger one from there on.
     """
 
     file: Path
@@ -38,6 +39,7 @@ class TensorLocation:
     dtype: str
     shape: tuple[int, ...]
     packed: PackedLocation | None = None
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def read_stored(
         raise WeightsError(problems)
     report = WeightsReport(files=sorted({place.file.name for place in places.values()}))
     tensors: dict[str, Tensor | PackedTensor] = {}
-    read: dict[tuple[Path, str, str], Tensor | PackedTensor] = {}
+    read: dict[tuple[Path, str, int | None, str], Tensor | PackedTensor] = {}
     entries = manifest.by_path()
     with loading(_needed(manifest, places, device), device), ExitStack() as stack:
         handles: dict[Path, Any] = {}
@@ -118,11 +120,11 @@ def read_stored(
             if place.file not in handles:
                 handles[place.file] = stack.enter_context(safe_open(place.file, framework="pt", device="cpu"))
             tensor: Tensor = handles[place.file].get_tensor(place.name)
-            return tensor
+            return tensor if place.row is None else tensor[place.row : place.row + place.shape[0]]
 
         for path, place in places.items():
             dtype = entries[path].dtype
-            key = (place.file, place.name, dtype)
+            key = (place.file, place.name, place.row, dtype)
             if key not in read:
                 try:
                     found = mapped(place)
@@ -153,7 +155,7 @@ def read_stored(
 def _needed(manifest: Manifest, places: Mapping[str, TensorLocation], device: torch.device) -> int:
     """Bytes that loading takes: of tensors that cannot stay where their files are mapped."""
     entries = manifest.by_path()
-    found = {(place.file, place.name, entries[path].dtype): place for path, place in places.items()}
+    found = {(place.file, place.name, place.row, entries[path].dtype): place for path, place in places.items()}
     return sum(
         math.prod(place.shape) * NATIVE[dtype].itemsize
         for (*_, dtype), place in found.items()

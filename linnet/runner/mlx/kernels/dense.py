@@ -9,14 +9,16 @@ from __future__ import annotations
 import mlx.core as mx
 
 from linnet.runner.mlx.kernels import Bound, kernel
+from linnet.runner.mlx.primitives import Run
+from linnet.runner.mlx.products import product
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight
 
 
 @kernel("std.nn.linear::linear")
 def linear(x: mx.array, weight: Weight, bias: mx.array | None = None) -> mx.array:
     """x [.., In], weight [Out, In], bias [Out] -> [.., Out]."""
-    product = weight.product(x) if isinstance(weight, QuantisedWeight) else x @ weight.T
-    return product if bias is None else product + bias
+    result = weight.product(x) if isinstance(weight, QuantisedWeight) else product(x, weight)
+    return result if bias is None else result + bias
 
 
 @kernel("std.nn.embedding::embedding", bounds=lambda shapes: [Bound("ids", shapes["table"][0], "table")])
@@ -39,25 +41,44 @@ def softmax(x: mx.array) -> mx.array:
     return mx.softmax(x, axis=-1, precise=True) if x.size else x
 
 
-def _rotated_once(x: mx.array, cos_table: mx.array, sin_table: mx.array) -> mx.array:
-    half = x.shape[-1] // 2
-    wide, cos, sin = x.astype(mx.float32), cos_table.astype(mx.float32), sin_table.astype(mx.float32)
-    first, second = wide[..., :half], wide[..., half:]
-    low = first * cos[..., :half] - second * sin[..., :half]
-    high = second * cos[..., half:] + first * sin[..., half:]
+Halves = tuple[mx.array, mx.array, mx.array, mx.array]
+
+
+def wide_halves(run: Run | None, cos_table: mx.array, sin_table: mx.array) -> Halves:
+    """Tables [.., D] -> the halves of the cosines, then of the sines, [.., D / 2] f32."""
+    cos_low, cos_high = mx.split(cos_table.astype(mx.float32), 2, axis=-1)
+    sin_low, sin_high = mx.split(sin_table.astype(mx.float32), 2, axis=-1)
+    return cos_low, cos_high, sin_low, sin_high
+
+
+def rotate(
+    run: Run | None,
+    x: mx.array,
+    cos_low: mx.array,
+    cos_high: mx.array,
+    sin_low: mx.array,
+    sin_high: mx.array,
+    by_row: bool,
+) -> mx.array:
+    """x [B, H, S, D] by halves of tables [S, D / 2] f32, or [B, S, D / 2] with `by_row`: in f32, rounded once."""
+    if by_row:
+        cos_low, cos_high, sin_low, sin_high = (t[:, None] for t in (cos_low, cos_high, sin_low, sin_high))
+    first, second = mx.split(x.astype(mx.float32), 2, axis=-1)
+    low = first * cos_low - second * sin_low
+    high = second * cos_high + first * sin_high
     return mx.concatenate([low, high], axis=-1).astype(x.dtype)
 
 
 @kernel("std.nn.rope::rope", policies=("engine",))
 def rope(x: mx.array, cos_table: mx.array, sin_table: mx.array) -> mx.array:
     """x [B, H, S, D], tables [S, D] in x's dtype: x * cos + rotate_half(x) * sin in f32, rounded once."""
-    return _rotated_once(x, cos_table, sin_table)
+    return rotate(None, x, *wide_halves(None, cos_table, sin_table), False)
 
 
 @kernel("std.nn.rope::rope_rows", policies=("engine",))
 def rope_rows(x: mx.array, cos_table: mx.array, sin_table: mx.array) -> mx.array:
     """x [B, H, S, D], tables [B, S, D]."""
-    return _rotated_once(x, cos_table[:, None], sin_table[:, None])
+    return rotate(None, x, *wide_halves(None, cos_table, sin_table), True)
 
 
 @kernel("std.nn.parallel::all_reduce")

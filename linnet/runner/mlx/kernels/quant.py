@@ -1,4 +1,4 @@
-"""Products with FP8 E4M3 weights, decoded for each product.
+"""Products with FP8 E4M3 weights: decoded once where there is room, for each product where there is not.
 
 weight [Out, In] u8 holds E4M3 bytes. Scales multiply: `Fp8Linear` has one for each output, [Out, 1] f32,
 `Fp8BlockLinear` one for each block, [Out / Block, In / Block]. Under `equivalent` and `engine` products and sums are in
@@ -10,6 +10,8 @@ from __future__ import annotations
 import mlx.core as mx
 
 from linnet.runner.mlx.kernels import kernel
+from linnet.runner.mlx.primitives import Run
+from linnet.runner.mlx.products import product
 
 WIDE = ("equivalent", "engine")
 
@@ -37,8 +39,13 @@ def dequantize_fp8_block(weight: mx.array, scale: mx.array) -> mx.array:
 
 
 def _linear(x: mx.array, weight: mx.array, bias: mx.array | None) -> mx.array:
-    product = x.astype(weight.dtype) @ weight.T
-    return product if bias is None else product + bias.astype(weight.dtype)
+    result = product(x.astype(weight.dtype), weight)
+    return result if bias is None else result + bias.astype(weight.dtype)
+
+
+def decoded_linear(run: Run, x: mx.array, weight: mx.array, bias: mx.array | None = None) -> mx.array:
+    """x [.., In], a decoded weight [Out, In] -> [.., Out] in x's dtype: products and sums are in the weight's."""
+    return _linear(x, weight, bias).astype(x.dtype)
 
 
 @kernel("std.quant::fp8_linear", policies=WIDE)

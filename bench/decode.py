@@ -5,7 +5,7 @@ Two packages by default, in bf16: smollm2-135m-instruct, with weights decoded fr
 ships (figures of those weights, never of the pinned file's), and qwen3-tiny. Prints medians, the ratio of each to
 transformers' and the spread; `load` and `first token` count from the call, with torch and the library imported;
 `prompt again` is the time to first token of a process that goes on; `memory` is what the process has grown by after the
-first token, in units of the weights. With --limit the exit code is 1 where a ratio misses its target.
+first token, since it has imported torch, in units of the weights. With --limit the exit code is 1 where a ratio misses its target.
 """
 
 from __future__ import annotations
@@ -78,13 +78,14 @@ def measure(engine: str, package: str, folder: Path, prompt: int, new: int) -> d
     import torch
 
     torch.set_num_threads(2)
+    before = resident()
     if engine == "transformers":
         load, step = transformers_steps(folder)
     else:
         options = {**ENGINES[engine], "generics": {"MaxSeq": prompt + new}}
         load, step = linnet_steps(package, folder, options)
     tokens = torch.randint(0, 2000, (1, prompt), generator=torch.Generator().manual_seed(0))
-    before, start = resident(), time.perf_counter()
+    start = time.perf_counter()
     model = load()
     loaded = time.perf_counter()
     logits = step(model, tokens, 0)

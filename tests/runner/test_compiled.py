@@ -163,7 +163,7 @@ def test_products_of_blocks_are_those_of_the_interpreter(
 
 @pytest.mark.skipif(not can_block(CPU), reason="torch has no FBGEMM here")
 @pytest.mark.parametrize("sizes", [(64,), (96, 96), (80, 80, 320), (960, 192), (8192, 1024)])
-@pytest.mark.parametrize("rows", [1, 3, 9])
+@pytest.mark.parametrize("rows", [1, 3, 9, 4000])
 @pytest.mark.parametrize("biased", [False, True])
 def test_blocks_give_the_product_in_f32_rounded_once(sizes: tuple[int, ...], rows: int, biased: bool) -> None:
     generator = torch.Generator().manual_seed(len(sizes) + rows)

@@ -107,9 +107,9 @@ def fused_prefix(query: Tensor, key: Tensor, value: Tensor, scale: float, start:
         return attention(query.reshape(b, hk, h // hk, d), key, value, scale=scale).view(b, h, 1, d)
     causal = start == 0 and length == q
     mask = None if causal else _triangle(q, length, start, query.device)
-    if h == hk:
-        return attention(query, key, value, attn_mask=mask, is_causal=causal, scale=scale)
-    # One call for each query head of a group: every call reads the keys where they are.
+    if h == hk or mask is None or query.device.type == "cpu":
+        return attention(query, key, value, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=h != hk)
+    # A GPU's kernel for masks would repeat the keys. One call for each query head of a group reads them where they are.
     groups = query.reshape(b, hk, h // hk, q, d)
     heads = [attention(group, key, value, attn_mask=mask, is_causal=causal, scale=scale) for group in groups.unbind(2)]
     return torch.stack(heads, dim=2).view(b, h, q, d)

@@ -22,6 +22,8 @@ from torch.nn import functional
 MOST_COLUMNS, STEP = 512, 16
 # Rows that are multiplied one by one: a block is read from memory once and from the cache for the others.
 MOST_SINGLE_ROWS = 4
+# Numbers in copies of x that torch may make, one for each block, to multiply by all blocks in one product.
+MOST_COPIED = 2**20
 
 
 def can_block(device: torch.device) -> bool:
@@ -104,11 +106,13 @@ def few_rows_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> T
 
 def rows_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """x [.., In] times blocks -> [.., Out]."""
-    flat = x.reshape(-1, x.shape[-1])
-    # Not one product over all blocks, for which torch copies x once for each.
-    return torch.cat([torch.mm(flat, block) for block in torch.split(table, x.shape[-1])], dim=1).view(
-        *x.shape[:-1], -1
-    )
+    flat, blocks = _operands(x, table, starts)
+    if flat.numel() * len(blocks) <= MOST_COPIED:
+        return torch.bmm(flat.expand(len(blocks), -1, -1), blocks).transpose(0, 1).reshape(*x.shape[:-1], -1)
+    sums = flat.new_empty(flat.shape[0], len(blocks), table.shape[1])
+    for block, part in zip(blocks, sums.unbind(1), strict=True):
+        torch.mm(flat, block, out=part)
+    return sums.view(*x.shape[:-1], -1)
 
 
 def biased_row_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
@@ -122,9 +126,20 @@ def biased_few_rows_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tenso
 
 def biased_rows_linear(x: Tensor, table: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
     """As `rows_linear`, with biases in the blocks, added before the sums are rounded."""
-    flat = x.reshape(-1, x.shape[-1])
-    sums = [torch.addmm(block[-1], flat, block[:-1]) for block in torch.split(table, x.shape[-1] + 1)]
-    return torch.cat(sums, dim=1).view(*x.shape[:-1], -1)
+    flat, blocks = _operands(x, table, starts)
+    biases, blocks = blocks[:, -1:], blocks[:, :-1]
+    if flat.numel() * len(blocks) <= MOST_COPIED:
+        sums = torch.baddbmm(biases, flat.expand(len(blocks), -1, -1), blocks)
+        return sums.transpose(0, 1).reshape(*x.shape[:-1], -1)
+    sums = flat.new_empty(flat.shape[0], len(blocks), table.shape[1])
+    for bias, block, part in zip(biases, blocks, sums.unbind(1), strict=True):
+        torch.addmm(bias, flat, block, out=part)
+    return sums.view(*x.shape[:-1], -1)
+
+
+def _operands(x: Tensor, table: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+    """x [.., In] as [Rows, In], and a table as [Blocks, In, Columns]."""
+    return x.reshape(-1, x.shape[-1]), table.view(starts.shape[0], -1, table.shape[1])
 
 
 def take_rows(ids: Tensor, table: Tensor, width: int, biased: bool) -> Tensor:

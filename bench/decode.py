@@ -5,7 +5,8 @@ Two packages by default, in bf16: smollm2-135m-instruct, with weights decoded fr
 ships (figures of those weights, never of the pinned file's), and qwen3-tiny. Prints medians, the ratio of each to
 transformers' and the spread; `load` and `first token` count from the call, with torch and the library imported;
 `prompt again` is the time to first token of a process that goes on; `memory` is what the process has grown by after the
-first token, since it has imported torch, in units of the weights. With --limit the exit code is 1 where a ratio misses its target.
+first token, since it has imported torch, in units of the weights. With --limit the exit code is 1 where a ratio misses
+its target.
 """
 
 from __future__ import annotations

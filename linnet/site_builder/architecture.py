@@ -1,13 +1,15 @@
-"""The architecture of a model as pictures: the card's entry, and the inside of each block that it uses."""
+"""The architecture of a model as pictures: an entry, and the inside of each block that it uses."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from markupsafe import Markup
 
 from linnet.language.check.dims import Dim, DimError
+from linnet.language.program.checked import CheckedFunction
 from linnet.language.program.types import GenericValue
 from linnet.site_builder.code import Code
 from linnet.site_builder.collect import ModelPage
@@ -24,6 +26,8 @@ MOST_BOXES = 160
 UNFOLDED_BOXES = 26
 WHOLE_BOXES = 90
 MOST_PARTS = 40
+# Entries with a page of their own beside the card's.
+MOST_ENTRIES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +53,24 @@ class Architecture:
     parts: tuple[Part, ...]
 
 
-def architecture(page: ModelPage, path: str) -> Architecture | None:
-    """The pictures for the file `path` of the site; None where the program does not check, or is too large to draw."""
+def architectures(page: ModelPage, paths: Mapping[str, str]) -> dict[str, Architecture]:
+    """The pictures of entries, each for its file in `paths`, but for those that are too large to draw; of the first
+    MOST_ENTRIES. There are none where the program does not check."""
     code = page.code
     if code is None or code.bound is None:
-        return None
-    entry = code.bound.entries().get(page.entry)
-    if entry is None:
-        return None
-    known = _patterns(page)
+        return {}
+    entries, known = code.bound.entries(), _patterns(page)
+    found: dict[str, Architecture] = {}
+    for name, path in paths.items():
+        if name in entries and len(found) < MOST_ENTRIES and (drawn := _entry(page, code, path, entries[name], known)):
+            found[name] = drawn
+    return found
+
+
+def _entry(
+    page: ModelPage, code: Code, path: str, entry: CheckedFunction, known: dict[str, int]
+) -> Architecture | None:
+    assert code.bound is not None
     generics: dict[str, GenericValue] = {
         name: Dim.of(value) if isinstance(value, int) else value for name, value in code.bound.generics.items()
     }
@@ -68,16 +81,16 @@ def architecture(page: ModelPage, path: str) -> Architecture | None:
     fold_chains(graph)
     if len(graph.nodes) > MOST_BOXES:
         return None
-    return _Pictures(page, code, path, known).of(graph)
+    return _Pictures(page.title, code, path, known).of(graph, entry.name)
 
 
 class _Pictures:
-    def __init__(self, page: ModelPage, code: Code, path: str, known: dict[str, int]) -> None:
-        self._page, self._code, self._path, self._known = page, code, path, known
+    def __init__(self, title: str, code: Code, path: str, known: dict[str, int]) -> None:
+        self._title, self._code, self._path, self._known = title, code, path, known
         self._anchors = Anchors("content", "inside")
         self._inside: dict[tuple[str, ...], str] = {}
 
-    def of(self, graph: Graph) -> Architecture:
+    def of(self, graph: Graph, entry: str) -> Architecture:
         found = self._collect(graph, 1)
         parts = tuple(
             Part(
@@ -93,7 +106,7 @@ class _Pictures:
             for node, count in found
             if node.inner is not None
         )
-        title = f"The entry {self._page.entry} of {self._page.title}"
+        title = f"The entry {entry} of {self._title}"
         svg = draw(graph, self._repeats, self._link, title)
         whole = Markup("")
         if parts and leaves(graph, _everything) <= WHOLE_BOXES:

@@ -22,7 +22,8 @@ CHARTED = (
 )
 # Versions beyond these are in the table alone.
 MOST_BARS = 24
-WIDTH, LABEL, VALUE, ROW, TOP = 560, 150, 110, 40, 6
+# Narrow enough to be read on a phone: what a bar is stands above it.
+WIDTH, VALUE, ROW, TOP = 440, 105, 50, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +97,11 @@ def _chart(key: str, title: str, note: str, bars: Sequence[Bar], reports: Sequen
 def _svg(title: str, bars: Sequence[Bar]) -> Markup:
     """Horizontal bars from zero, with whiskers from the lowest to the highest run."""
     longest = max(bar.high for bar in bars) or 1.0
-    room = WIDTH - LABEL - VALUE
+    room = WIDTH - VALUE
     height = TOP + ROW * len(bars)
 
     def x(value: float) -> str:
-        return f"{LABEL + room * max(0.0, value) / longest:.1f}"
+        return f"{room * max(0.0, value) / longest:.1f}"
 
     parts = [
         f'<svg class="bars" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="chart-{escape(title[:4])}">',
@@ -110,22 +111,17 @@ def _svg(title: str, bars: Sequence[Bar]) -> Markup:
     ]
     for index, bar in enumerate(bars):
         y = TOP + ROW * index
-        width = float(x(bar.median)) - LABEL
         kind = "own" if bar.own else "base"
-        parts.append(
-            f'<text class="label" x="{LABEL - 10}" y="{y + 15}" text-anchor="end">{_cut(bar.label, 18)}</text>'
-        )
-        parts.append(
-            f'<text class="under" x="{LABEL - 10}" y="{y + 28}" text-anchor="end">{_cut(bar.under, 24)}</text>'
-        )
-        parts.append(f'<rect class="{kind}" x="{LABEL}" y="{y + 5}" width="{width:.1f}" height="20" rx="2"/>')
+        under = f'<tspan class="under" dx="8">{_cut(bar.under, 32)}</tspan>'
+        parts.append(f'<text class="label" x="0" y="{y + 14}">{_cut(bar.label, 24)}{under}</text>')
+        parts.append(f'<rect class="{kind}" y="{y + 21}" width="{x(bar.median)}" height="18" rx="2"/>')
         if bar.high > bar.low:
-            middle = y + 15
+            middle = y + 30
             parts.append(f'<path class="whisker" d="M{x(bar.low)} {middle}H{x(bar.high)}M{x(bar.low)} {middle - 4}v8')
             parts.append(f'M{x(bar.high)} {middle - 4}v8"/>')
         end = max(float(x(bar.median)), float(x(bar.high)))
-        parts.append(f'<text class="value" x="{end + 8:.1f}" y="{y + 19}">{escape(bar.text.value)}</text>')
-    parts.append(f'<path class="axis" d="M{LABEL} 0V{height}"/></svg>')
+        parts.append(f'<text class="value" x="{end + 8:.1f}" y="{y + 35}">{escape(bar.text.value)}</text>')
+    parts.append("</svg>")
     return Markup("".join(parts))
 
 

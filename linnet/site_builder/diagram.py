@@ -152,19 +152,20 @@ def _box(drawn: _Drawn, index: int, x: float, y: float, link_of: LinkOf, parts: 
 def _edge(route: tuple[Place, ...], left: float, top: float) -> str:
     """A line from the bottom of the first place to the top of the last, with an arrow's head."""
     start, end = route[0], route[-1]
-    x, y = left + start.x, top + start.y + start.height
+    x, y, floor = left + start.x, top + start.y + start.height, top + start.floor
     path = [f"M{_n(x)} {_n(y)}"]
     for place in route[1:]:
         to_x, to_y = left + place.x, top + place.y
-        if abs(to_x - x) < 0.5:
-            path.append(f"L{_n(to_x)} {_n(to_y)}")
-        else:
+        if abs(to_x - x) >= 0.5:
+            ceiling = top + place.ceiling
             # Below the shape that is written beside it.
-            y = min(y + STRAIGHT, to_y)
-            bend = (to_y - y) / 2
+            y = min(max(y + STRAIGHT, floor), ceiling)
+            bend = (ceiling - y) / 2
             path.append(f"L{_n(x)} {_n(y)}")
-            path.append(f"C{_n(x)} {_n(y + bend)} {_n(to_x)} {_n(to_y - bend)} {_n(to_x)} {_n(to_y)}")
-        x, y = to_x, to_y
+            path.append(f"C{_n(x)} {_n(y + bend)} {_n(to_x)} {_n(ceiling - bend)} {_n(to_x)} {_n(ceiling)}")
+        if abs(to_x - x) < 0.5 or place.ceiling < place.y:
+            path.append(f"L{_n(to_x)} {_n(to_y)}")
+        x, y, floor = to_x, to_y, top + place.floor
         if place is not end and place.width == LANE:
             y += place.height
             path.append(f"L{_n(x)} {_n(y)}")

@@ -16,7 +16,8 @@ SWEEPS = 6
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A box, or where an edge passes through a layer; `x` is its middle, `y` its top."""
+    """A box, or where an edge passes through a layer; `x` is its middle, `y` its top. Its layer reaches from `ceiling`
+    to `floor`: between them an edge goes straight, beside what stands there."""
 
     width: float
     height: float
@@ -24,6 +25,8 @@ class Place:
     x: float = 0.0
     y: float = 0.0
     layer: int = 0
+    ceiling: float = 0.0
+    floor: float = 0.0
     above: list[Place] = field(default_factory=list)
     below: list[Place] = field(default_factory=list)
 
@@ -69,6 +72,7 @@ def lay_out(
     for layer_places in layers:
         tallest = max((place.height for place in layer_places), default=0.0)
         for place in layer_places:
+            place.ceiling, place.floor = y, y + tallest
             place.y = y + (tallest - place.height) / 2 if place.node >= 0 else y
             if place.node < 0:
                 place.height = tallest

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from markupsafe import Markup
 
-from linnet.site_builder.architecture import architecture
+from linnet.site_builder.architecture import architectures
 from linnet.site_builder.benchmarks import charts
 from linnet.site_builder.collect import FileView, ModelPage, PackageSource
 from linnet.site_builder.entries import Entries
@@ -23,7 +23,7 @@ from linnet.site_builder.links import LinkProblem
 from linnet.site_builder.listing import listing_of
 from linnet.site_builder.markdown import MARKDOWN_CHARACTERS, render_markdown
 from linnet.site_builder.parameter_pages import MOST_ROWS, all_rows, row_views, totals
-from linnet.site_builder.paths import TABS, Site, all_parameters_page, model_page, relative
+from linnet.site_builder.paths import TABS, Site, all_parameters_page, entry_diagrams, model_page, relative
 from linnet.site_builder.render import render_page
 from linnet.site_builder.source_view import code_block, line_count, source_block
 from linnet.site_builder.text import Anchors, fragment
@@ -76,8 +76,7 @@ class _Renderer:
         self.done = RenderedModel()
         self.pages = {"card": model_page(model.name), **{tab: model_page(model.name, tab) for tab in TABS}}
         self._lines: dict[str, int] = {}
-        anchors = {entry.name: entry.anchor for entry in model.entries}
-        self.entry_anchor = fragment(anchors[model.entry]) if model.entry in anchors else ""
+        self.diagrams: dict[str, str] = {}
 
     def card(self) -> None:
         path = self.pages["card"]
@@ -96,15 +95,28 @@ class _Renderer:
         )
 
     def architecture(self) -> None:
-        figure = architecture(self.model, self.pages["architecture"])
-        self._add(
-            "model_architecture.html",
-            self.pages["architecture"],
-            "architecture",
-            figure=figure.svg if figure is not None else "",
-            whole=figure.whole if figure is not None else "",
-            inner=figure.parts if figure is not None else (),
-        )
+        names = [entry.name for entry in self.model.entries]
+        own = self.pages["architecture"]
+        places = {self.model.entry: own, **entry_diagrams(self.model.name, names), self.model.entry: own}
+        drawn = architectures(self.model, places)
+        self.diagrams = {name: places[name] for name in names if name in drawn}
+        for entry in dict.fromkeys((self.model.entry, *self.diagrams)):
+            other = entry != self.model.entry
+            self._add(
+                "model_architecture.html",
+                places[entry],
+                "architecture",
+                here=entry if other else "Architecture",
+                tab_title=f"Architecture of {entry}" if other else "Architecture",
+                trail=(("Architecture", own),) if other else (),
+                entry=entry,
+                entry_anchor=self._entry_anchor(entry),
+                drawn=drawn.get(entry),
+                diagrams=self.diagrams,
+            )
+
+    def _entry_anchor(self, name: str) -> str:
+        return next((fragment(entry.anchor) for entry in self.model.entries if entry.name == name), "")
 
     def parameters(self) -> None:
         full = all_parameters_page(self.model.name)
@@ -175,6 +187,7 @@ class _Renderer:
             path,
             "entries",
             entries=found.details(),
+            diagrams=self.diagrams,
             docs=docs,
             states=found.states,
             state_index={state: index for index, state in enumerate(found.states)},
@@ -224,7 +237,7 @@ class _Renderer:
             "tab_title": values.get("here", label),
             "here": label,
             "trail": (),
-            "entry_anchor": self.entry_anchor,
+            "entry_anchor": self._entry_anchor(self.model.entry),
             "baseline_page": model_page(baseline) if baseline in self.site.names else "",
             **values,
         }

@@ -49,6 +49,11 @@ def all_parameters_page(name: str) -> str:
     return f"models/{name}/parameters/all/index.html"
 
 
+def entry_diagrams(name: str, entries: Iterable[str]) -> dict[str, str]:
+    """Where the architecture of each entry is drawn, but for the card's, which has the tab itself."""
+    return file_pages(f"models/{name}/architecture", entries, "/index.html")
+
+
 def diff_page(name: str, older: str, newer: str) -> str:
     """What changed between two versions of a model."""
     return f"models/{name}/history/{older}..{newer}/index.html"

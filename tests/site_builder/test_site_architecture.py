@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linnet.language.check.dims import Dim
-from linnet.site_builder.architecture import MOST_BOXES, architecture
+from linnet.site_builder.architecture import MOST_BOXES, architectures
+from linnet.site_builder.build import SiteReport
 from linnet.site_builder.code import Code, read_code
 from linnet.site_builder.collect import ModelPage, collect_model
 from linnet.site_builder.flow import Graph, entry_graph
 from linnet.site_builder.fold import fold_chains
 from linnet.site_builder.layout import lay_out
+from linnet.site_builder.paths import entry_diagrams
 from linnet.site_builder.sources import FolderSource
 
 PARTS = """module parts
@@ -199,8 +201,7 @@ def shipped_model(root: Path, name: str, tmp_path: Path) -> ModelPage:
 def test_pictures_are_the_same_each_time_and_link_to_sources(root: Path, tmp_path: Path) -> None:
     page = shipped_model(root, "all-minilm-l6-v2", tmp_path)
     path = "models/all-minilm-l6-v2/architecture/index.html"
-    first, second = architecture(page, path), architecture(page, path)
-    assert first is not None
+    first, second = (architectures(page, {page.entry: path})[page.entry] for _ in range(2))
     assert first == second
     assert 'href="../../../std/nn/' in first.svg
     assert 'href="../source/src/' in first.svg
@@ -216,7 +217,7 @@ def test_pictures_are_the_same_each_time_and_link_to_sources(root: Path, tmp_pat
 def test_a_source_that_does_not_check_has_no_picture(make_package: Callable[..., object], tmp_path: Path) -> None:
     source = make_package(files={"src/lib.linnet": "module wren\n\nlet\n"})
     page = collect_model(source)  # type: ignore[arg-type]
-    assert architecture(page, "x") is None
+    assert architectures(page, {page.entry: "x"}) == {}
     assert page.symbols == ()
 
 
@@ -232,4 +233,24 @@ def test_too_many_boxes_are_no_picture(tmp_path: Path, root: Path) -> None:
     assert code is not None
     page = shipped_model(root, "gpt2", tmp_path)
     object.__setattr__(page, "code", code)
-    assert architecture(page, "x") is None
+    assert architectures(page, {page.entry: "x"}) == {}
+
+
+def test_every_entry_has_its_picture(whole: SiteReport) -> None:
+    folder = whole.output / "models" / "gpt2" / "architecture"
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert sorted(path.name for path in folder.iterdir()) == ["decode", "index.html", "prefill"]
+    jump = page[page.index('<ul class="jump"') : page.index("</ul>", page.index('<ul class="jump"'))]
+    assert re.findall(r'href="([^"]+)"', jump) == ["index.html", "prefill/index.html", "decode/index.html"]
+    decode = (folder / "decode" / "index.html").read_text(encoding="utf-8")
+    assert "<title>Architecture of decode · GPT-2 small · Nest</title>" in decode
+    assert 'aria-label="The entry decode of GPT-2 small"' in decode
+    entries = (whole.output / "models" / "gpt2" / "entries" / "index.html").read_text(encoding="utf-8")
+    assert 'href="../architecture/decode/index.html">picture</a>' in entries
+
+
+def test_entries_that_differ_in_case_have_pages_of_their_own() -> None:
+    found = entry_diagrams("wren", ["forward", "Forward", "index"])
+    assert found["Forward"] == "models/wren/architecture/Forward/index.html"
+    assert len({place.casefold() for place in found.values()}) == 3
+    assert "models/wren/architecture/index.html" not in found.values()

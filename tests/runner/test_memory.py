@@ -15,7 +15,7 @@ from linnet.runner.errors import AllocationError, memory_text
 from linnet.runner.torch import memory
 from linnet.runner.torch.memory import allocation_error, loading
 from linnet.runner.torch.module import load_model
-from linnet.runner.torch.pages import allocate, zeros
+from linnet.runner.torch.pages import allocate, give_back_file, zeros
 from linnet.runner.torch.weights import TensorLocation, WeightSource
 
 CPU = torch.device("cpu")
@@ -122,6 +122,25 @@ def test_states_take_memory_where_they_are_written() -> None:
     made[:, :1024] = 1
     assert made.sum() == 64 * 1024
     assert resident() - before < 16 * 2**20
+
+
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="the system does not tell pages apart")
+@pytest.mark.parametrize("change", ["none", "in place", "through numpy", "no file"])
+def test_a_file_is_given_back_but_no_change_to_what_was_read_from_it(tmp_path: Path, change: str) -> None:
+    kept = torch.arange(2**20, dtype=torch.int32)
+    kept.numpy().tofile(tmp_path / "weights")
+    tensor = torch.from_file(str(tmp_path / "weights"), shared=False, size=2**20, dtype=torch.int32)
+    if change == "no file":
+        tensor = kept.clone()
+    elif change == "in place":
+        tensor[5000] = kept[5000] = -1
+    elif change == "through numpy":
+        tensor.numpy()[7000] = kept[7000] = -1
+    assert torch.equal(tensor, kept)
+    before = resident()
+    give_back_file(tensor)
+    assert (before - resident() > 3 * 2**20) == (change == "none")
+    assert torch.equal(tensor, kept)
 
 
 def test_memory_that_the_system_refuses_is_a_memory_error() -> None:

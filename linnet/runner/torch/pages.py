@@ -14,8 +14,8 @@ from torch import Tensor
 
 # What x86 and most of ARM call a huge page.
 HUGE_PAGE = 2 * 2**20
-# Linux's number for "write these pages out and forget them"; unlike MADV_DONTNEED it loses no change.
-MADV_PAGEOUT = 21
+# Flags in the last byte of each page's eight in /proc/self/pagemap (Linux's admin-guide/mm/pagemap.rst).
+IN_MEMORY, SWAPPED, OF_FILE = 0x80, 0x40, 0x20
 
 
 def allocate(count: int, dtype: torch.dtype) -> Tensor:
@@ -61,13 +61,28 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def page_out(tensor: Tensor) -> None:
-    """Give back the memory of a tensor that is mapped from a file and was not changed. Only saves memory: where the
-    system does not do it, nothing happens."""
+def give_back_file(tensor: Tensor) -> None:
+    """Give back the memory of a tensor that is mapped from a file: the system has it, and maps it again should anyone
+    ask. What was changed since stays. Only saves memory: where the system does not do it, nothing happens."""
     if sys.platform != "linux" or tensor.device.type != "cpu":
         return
-    start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    stop = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if stop > start:
+    first = -(-tensor.data_ptr() // mmap.PAGESIZE)
+    count = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE - first
+    if count > 0 and _unchanged(first, count):
+        place, size = ctypes.c_void_p(first * mmap.PAGESIZE), ctypes.c_size_t(count * mmap.PAGESIZE)
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_PAGEOUT)
+            ctypes.CDLL(None).madvise(place, size, mmap.MADV_DONTNEED)
+
+
+def _unchanged(first: int, count: int) -> bool:
+    """Whether each of `count` pages from page `first` on is one of a file's, or in no memory at all."""
+    try:
+        with open("/proc/self/pagemap", "rb") as table:
+            table.seek(8 * first)
+            entries = table.read(8 * count)
+    except OSError:
+        return False
+    flags = set(entries[7::8])
+    # A page that was written to is a copy of the process's own, in memory or swapped out.
+    own = any(flag & SWAPPED or flag & (IN_MEMORY | OF_FILE) == IN_MEMORY for flag in flags)
+    return len(entries) == 8 * count and not own

@@ -65,12 +65,17 @@ def block_weight(
     blocks = table.view(-1, width, columns)
     start = 0
     for part in parts:
-        # Blocks may end within a part: each takes the outputs that are its own.
         stop = start + part.shape[0]
-        for block in range(start // columns, -(-stop // columns)):
-            offset = block * columns
-            low, high = max(start, offset), min(stop, offset + columns)
-            blocks[block, :, low - offset : high - offset] = part[low - start : high - start].t()
+        # The blocks that are this part's alone, in one copy by all threads; others hold outputs of its neighbours too.
+        first, last = -(-start // columns), stop // columns
+        if first < last:
+            own = part[first * columns - start : last * columns - start].unflatten(0, (-1, columns))
+            blocks[first:last] = own.transpose(1, 2)
+        shared = {(start, min(stop, first * columns)), (max(start, last * columns), stop)}
+        for low, high in shared if first <= last else {(start, stop)}:
+            if low < high:
+                offset = low // columns * columns
+                blocks[offset // columns, :, low - offset : high - offset] = part[low - start : high - start].t()
         start = stop
     return table, *bags(rows, width)
 

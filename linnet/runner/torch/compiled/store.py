@@ -1,8 +1,8 @@
 """The weights of linear layers in the form that a device multiplies by, shared by all compiled entries of a model.
 
 On a CPU bf16 weights are kept as transposed blocks (`blocked`), which is worth two to three times a plain product of
-one row; the pages of the file that they were read from are then given back to the system, which reads them again
-should anyone ask. Elsewhere layers that are joined lie in one buffer, of which the model's parameters become views.
+one row; the pages of the file that they were read from are then given back to the system, which maps them again should
+anyone ask. Elsewhere layers that are joined lie in one buffer, of which the model's parameters become views.
 FP8 weights are kept as they are ("stream") or decoded once ("decoded"). Triton's kernels read the bytes; where there
 are none a streamed weight is decoded for each product.
 """
@@ -10,7 +10,6 @@ are none a streamed weight is decoded for each product.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +23,7 @@ from linnet.runner.torch.compiled import blocked
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels import triton
 from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear
-from linnet.runner.torch.pages import allocate, page_out
+from linnet.runner.torch.pages import allocate, give_back_file
 
 FP8_MODES = ("stream", "decoded")
 
@@ -78,15 +77,10 @@ class WeightStore:
         return triton.gated if blocks and self._on_triton(weight) else None
 
     def prepare(self, weights: Iterable[LinearWeight]) -> None:
-        """Make what `tensors` gives for each of `weights`: on a CPU in as many threads as torch has."""
+        """Make what `tensors` gives for each of `weights`."""
         missing = [weight for weight in dict.fromkeys(weights) if weight not in self._made]
         memory = self._reserve([weight for weight in missing if self._blocked(weight)])
-        if self.device.type != "cpu" or len(missing) < 2:
-            made = [self._make(weight, memory) for weight in missing]
-        else:
-            # torch transposes a matrix in one thread.
-            with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-                made = list(pool.map(lambda weight: self._make(weight, memory), missing))
+        made = [self._make(weight, memory) for weight in missing]
         self._made.update(zip(missing, made, strict=True))
 
     def tensors(self, weight: LinearWeight) -> tuple[Tensor, ...]:
@@ -140,7 +134,7 @@ class WeightStore:
         for path in paths:
             tensor = self.weights[path]
             self._copied.append((tensor, tensor._version, tensor.data_ptr()))
-            page_out(tensor)
+            give_back_file(tensor)
 
     def _decoded(self, weight: LinearWeight, i: int) -> Tensor:
         stored = self.weights[weight.weights[i]].detach()

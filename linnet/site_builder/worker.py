@@ -148,3 +148,10 @@ def attempt(source: ModelSource, site: Site, folder: Path) -> Rendered | Refused
 def _named(name: str, problem: Problem) -> Problem:
     where = problem.where if problem.where.startswith(f"{name}: ") else f"{name}: {problem.where}"
     return Problem(problem.kind, where, problem.message, problem.help)
+
+
+if __name__ == "__main__":
+    # Answers are of the classes that whoever asks knows, not of this script's.
+    from linnet.site_builder.worker import main as work
+
+    work()

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from linnet.registry import processes
 from linnet.registry.errors import PackageError
-from linnet.site_builder import pool, state
+from linnet.site_builder import state
 from linnet.site_builder.build import MARKER, SiteReport, build_site
 from linnet.site_builder.collect import PackageSource, SiteError
 from linnet.site_builder.sources import FolderSource, folder_sources
@@ -132,15 +133,15 @@ def test_all_that_is_wrong_is_told_together_and_nothing_is_written(nests: Path) 
 
 
 def test_a_process_that_dies_is_told(nests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = pool._start
-    monkeypatch.setattr(pool, "_start", lambda: _killed(start))
+    start = processes.start_process
+    monkeypatch.setattr(processes, "start_process", lambda module: _killed(start, module))
     with pytest.raises(SiteError, match=r"The process that drew .*-wren ended with -9; if memory is short, take fewer"):
         build(nests, jobs=2)
     assert [path.name for path in nests.parent.iterdir()] == ["nests"]
 
 
-def _killed(start: Callable[[], object]) -> object:
-    process = start()
+def _killed(start: Callable[[str], object], module: str) -> object:
+    process = start(module)
     process.kill()  # type: ignore[attr-defined]
     return process
 

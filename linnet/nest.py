@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from linnet.language.diagnostics import Diagnostic
     from linnet.language.program.binding import BoundProgram
     from linnet.language.program.checked import Program
+    from linnet.parity import ParityReport
     from linnet.quantize.original import Quantized
     from linnet.registry.bench import BenchReport
     from linnet.registry.bindings import Bindings
@@ -383,6 +384,34 @@ def bench(
         },
     )
     return report
+
+
+def parity(
+    name_or_dir: str | os.PathLike[str],
+    *,
+    backends: Sequence[str] = ("torch", "mlx"),
+    prompt: str | None = None,
+    steps: int = 64,
+    tolerance: float | None = None,
+    watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+    numerics: str = "engine",
+    dtype: str | torch.dtype | None = "f32",
+    **load: Any,
+) -> ParityReport:
+    """How far two engines are apart on one package: the same weights and tokens, a prompt and then `steps` tokens that
+    are the likeliest to the first of `backends`. Of a package that decodes nothing, the card's entry is run once.
+
+    `prompt` is a text; None draws 32 ids. `tolerance` is what the largest difference may be: None takes 1e-4 in f32, or
+    1e-5 of the largest logit where that is more; in bf16 the engines' own distance from the first in f32. `dtype` is
+    "f32" or "bf16"; None the card's. `watch` is handed what is run, and hands it on. The other arguments are those of
+    `load`. Raises what `load` does, NestError for the arguments, and NonFiniteError.
+    """
+    from linnet.load_options import LoadOptions
+    from linnet.parity import run_parity
+
+    options = LoadOptions.of(numerics=numerics, dtype=dtype, **load)
+    settings: dict[str, Any] = {"backends": backends, "prompt": prompt, "steps": steps, "tolerance": tolerance}
+    return run_parity(name_or_dir, watch=watch, options=options, **settings)
 
 
 def publish(

@@ -118,6 +118,7 @@ TABLE: dict[str, Callable[[Exception], Wording]] = {
     "linnet.language.program.lower_values.LowerError": _with("Give other generics with --bind, or change the source."),
     "linnet.language.program.small.SmallGenericsError": _with("Give values with --bind."),
     "linnet.language.syntax.formatter.FormatError": _plain(COULD_NOT),
+    "linnet.nest.MlxMissingError": _plain(COULD_NOT),
     "linnet.nest.NestError": _plain(USAGE),
     "linnet.nest.SourceError": _plain(PROBLEMS),
     "linnet.nest.TorchMissingError": _plain(COULD_NOT),

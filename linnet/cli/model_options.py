@@ -39,20 +39,23 @@ class GenericValue(click.ParamType[tuple[str, int | str]]):
         )
 
 
+weights_option = click.option(
+    "--weights",
+    type=click.Path(exists=True, path_type=Path),
+    help="A folder that holds the weight files, or the one file, used instead of the Hub.",
+)
+generics_option = click.option(
+    "--generic",
+    "generics",
+    type=GenericValue(),
+    multiple=True,
+    metavar="G=VALUE",
+    help="Another value for a generic of the card, such as MaxSeq=4096; may be repeated.",
+)
+
 _OPTIONS = (
-    click.option(
-        "--weights",
-        type=click.Path(exists=True, path_type=Path),
-        help="A folder that holds the weight files, or the one file, used instead of the Hub.",
-    ),
-    click.option(
-        "--generic",
-        "generics",
-        type=GenericValue(),
-        multiple=True,
-        metavar="G=VALUE",
-        help="Another value for a generic of the card, such as MaxSeq=4096; may be repeated.",
-    ),
+    weights_option,
+    generics_option,
     click.option(
         "--numerics",
         type=click.Choice(NUMERICS),

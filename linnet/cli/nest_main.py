@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "linnet.cli.nest_run",
     "eval": "linnet.cli.nest_eval",
     "bench": "linnet.cli.nest_bench",
+    "parity": "linnet.cli.nest_parity",
     "gate": "linnet.cli.nest_gate",
     "publish": "linnet.cli.nest_publish",
     "yank": "linnet.cli.nest_yank",

@@ -40,6 +40,13 @@ class Backend(Protocol):
     ) -> Any: ...
 
 
+def device_name(model: Any) -> str:
+    """The device that a model of any backend runs on: "cpu", "cuda:1", "gpu"."""
+    device = model.device
+    kind = device.type
+    return str(device) if isinstance(kind, str) else str(kind.name)
+
+
 # Imported when first asked for: a command that runs nothing should not pay for a framework.
 BACKENDS: Mapping[str, str] = {"torch": "linnet.runner.torch.module", "mlx": "linnet.runner.mlx.module"}
 

@@ -22,6 +22,7 @@ PACKAGES = (
     "gpt2",
     "qwen3-8b",
     "qwen3-8b-fp8",
+    "qwen3-backbone-tiny",
     "qwen3-tiny",
     "qwen3-tiny-fp8",
     "smollm2-135m-instruct",

@@ -56,3 +56,11 @@ def seed_program(seed: Path) -> Program:
 @pytest.fixture
 def make() -> GraphMaker:
     return GraphMaker()
+
+
+@pytest.fixture(params=["torch", "mlx"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each backend; MLX where it is installed."""
+    if request.param == "mlx":
+        pytest.importorskip("mlx.core", reason="needs MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux")
+    return str(request.param)

@@ -115,21 +115,24 @@ class Decoder:
 
     def logits(self, at: At, tokens: NDArray[np.int64]) -> Array:
         """Of every position, [S, Vocab]."""
-        w = self.weights
-        x = w["embedding.weight"][tokens]
-        tables = rotary_tables(at, np.arange(len(tokens)), self.width, self.theta)
+        return linear(at, self.hidden(at, self.weights["embedding.weight"][tokens]), self.weights["lm_head.weight"])
+
+    def hidden(self, at: At, x: Array) -> Array:
+        """What the last norm makes of embeddings [S, H] at the positions from 0 on."""
+        w, count = self.weights, len(x)
+        tables = rotary_tables(at, np.arange(count), self.width, self.theta)
         for i in range(self.layers):
             layer = f"layers.{i}."
             y = rms_norm(at, x, w[f"{layer}attention_norm.weight"], self.eps)
             q, k, v = (linear(at, y, w[f"{layer}attention.{n}_proj.weight"]) for n in "qkv")
             q = rotate(at, rms_norm(at, self._by_head(q), w[f"{layer}attention.q_norm.weight"], self.eps), *tables)
             k = rotate(at, rms_norm(at, self._by_head(k), w[f"{layer}attention.k_norm.weight"], self.eps), *tables)
-            mixed = attend(at, q, k, self._by_head(v), self.width**-0.5, 0).swapaxes(0, 1).reshape(len(tokens), -1)
+            mixed = attend(at, q, k, self._by_head(v), self.width**-0.5, 0).swapaxes(0, 1).reshape(count, -1)
             x = residual(at, x, linear(at, mixed, w[f"{layer}attention.o_proj.weight"]))
             y = rms_norm(at, x, w[f"{layer}mlp_norm.weight"], self.eps)
             gate, up = (linear(at, y, w[f"{layer}mlp.{n}.weight"]) for n in ("gate", "up"))
             x = residual(at, x, linear(at, gated(at, gate, up), w[f"{layer}mlp.down.weight"]))
-        return linear(at, rms_norm(at, x, w["norm.weight"], self.eps), w["lm_head.weight"])
+        return rms_norm(at, x, w["norm.weight"], self.eps)
 
     def _by_head(self, x: Array) -> Array:
         return x.reshape(len(x), -1, self.width).swapaxes(0, 1)

@@ -9,7 +9,8 @@ import engine_reference as engine
 import numpy as np
 import pytest
 import torch
-from engine_reference import Array, At, Decoder, rounding
+from engine_reference import Array, At, rounding
+from engine_support import array, decoder
 
 from linnet import nest
 from linnet.language.program.binding import BoundProgram
@@ -72,31 +73,9 @@ N, D = 32, 64
 NUDGE = 2e-6
 
 
-@pytest.fixture(params=["torch", "mlx"])
-def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "mlx":
-        pytest.importorskip("mlx.core", reason="needs MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux")
-    return str(request.param)
-
-
-def array(found: Any) -> Array:
-    """A result of either backend in f64."""
-    if not isinstance(found, torch.Tensor):
-        from linnet.runner.mlx.dtypes import to_torch
-
-        found = to_torch(found)
-    return np.asarray(found.double())
-
-
 def tensors(seed: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=generator).bfloat16() for shape in shapes]
-
-
-def decoder(model: Any) -> Decoder:
-    weights = {path: array(value) for path, value in model.state_dict().items()}
-    g = model.generics
-    return Decoder(weights, g["Heads"], g["KvHeads"], g["HeadDim"], g["Layers"], 1e-6, 1e6)
 
 
 def test_the_whole_model_in_f32(backend: str) -> None:

@@ -28,13 +28,6 @@ def logits(model: Any) -> torch.Tensor:
     return to_torch(found)
 
 
-@pytest.fixture(params=["torch", "mlx"])
-def backend(request: pytest.FixtureRequest) -> str:
-    if request.param == "mlx":
-        pytest.importorskip("mlx.core", reason="needs MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux")
-    return str(request.param)
-
-
 @pytest.mark.parametrize("name", PACKAGES)
 def test_parts_are_rows_of_what_is_fused(name: str, backend: str, root: Path, tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"

@@ -256,7 +256,12 @@ class Model(TextGeneration):
 
     def _run(self, prepared: PreparedEntry, inputs: list[mx.array], known: dict[int, Input]) -> list[mx.array]:
         """The entry's outputs, computed; states change once all that must hold of values does."""
-        lengths = self._lengths.after(prepared.entry.name, prepared.writes, lambda i: element(inputs[i]))
+
+        def position(symbol: int | str) -> int:
+            array = inputs[symbol] if isinstance(symbol, int) else self._states.get(symbol)
+            return 0 if array is None else element(array)
+
+        lengths = self._lengths.after(prepared.entry.name, prepared.writes, position)
         frame = Frame(self._weights, self._states, inputs=known)
         try:
             outputs = prepared.graph.run(frame, inputs)

@@ -1,8 +1,8 @@
 """How many positions a model's caches hold: what an entry writes there, as far as its graph tells.
 
-An entry that writes positions from an input's value on (`write_span(cache, value, pos)`) continues what is there, or
-writes over its end: it may leave no gap, and go no further than the cache has room for. What is written by rows, slots
-or pages has no one length.
+An entry that writes positions from an input's value on (`write_span(cache, value, pos)`), or from that of a state that
+counts them, continues what is there, or writes over its end: it may leave no gap, and go no further than the cache has
+room for. What is written by rows, slots or pages has no one length.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from linnet.runner.affine import Indices
 from linnet.runner.errors import CapacityError, PositionGapError
 from linnet.runner.rewriting import is_call, named
 
+# Rows, heads, positions, width.
+CACHE_AXES = 4
 SPANS = ("std.nn.cache::write_at", "std.nn.cache::write_span")
 
 
 @dataclass(frozen=True)
 class Span:
-    """`count` positions of the cache at `path`, which has room for `capacity`, from the input `symbol` plus `constant`
-    on; from `constant` where there is none."""
+    """`count` positions of the cache at `path`, which has room for `capacity`, from `symbol` plus `constant` on: an
+    input's number, or the path of a state; from `constant` where there is none."""
 
     path: str
-    symbol: int | None
+    symbol: int | str | None
     constant: int
     count: int
     capacity: int
@@ -33,7 +35,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Writes:
-    """What an entry writes: spans in their order, and the states that it writes otherwise."""
+    """What an entry writes: spans in their order, and the caches that it writes otherwise."""
 
     spans: tuple[Span, ...]
     others: frozenset[str]
@@ -50,7 +52,7 @@ def find_writes(graph: Graph) -> Writes:
         if node.op == "state.write":
             found = _chain(node, flat, producers, indices)
             spans += found or ()
-            if found is None:
+            if found is None and len(node.inputs[0].spec.shape) == CACHE_AXES:
                 others.add(node.attributes["path"])
     return Writes(tuple(spans), frozenset(others))
 
@@ -63,9 +65,16 @@ def _chain(write: CoreNode, graph: Graph, producers: Mapping[Value, CoreNode], i
     while (node := producers.get(value)) is not None and is_call(node, *SPANS):
         inputs = named(node)
         at = indices.of(inputs["at"])
-        if at is None or (at.symbol is not None and at.symbol not in graph.inputs):
+        if at is None:
             return None
-        symbol = graph.inputs.index(at.symbol) if at.symbol is not None else None
+        symbol: int | str | None = None
+        if at.symbol in graph.inputs:
+            symbol = graph.inputs.index(at.symbol)
+        elif at.symbol is not None:
+            counter = producers.get(at.symbol)
+            if counter is None or counter.op != "state.read":
+                return None
+            symbol = str(counter.attributes["path"])
         count, capacity = inputs["value"].spec.shape[2], inputs["cache"].spec.shape[2]
         found.append(Span(path, symbol, at.constant, count, capacity))
         value = inputs["cache"]
@@ -85,8 +94,8 @@ class Lengths:
         found = set(self._held.values())
         return 0 if not found else found.pop() if len(found) == 1 else None
 
-    def after(self, entry: str, writes: Writes, value: Callable[[int], int]) -> dict[str, int | None]:
-        """The lengths after a run of an entry; `value` gives the element of an input.
+    def after(self, entry: str, writes: Writes, value: Callable[[int | str], int]) -> dict[str, int | None]:
+        """The lengths after a run of an entry; `value` gives the element of an input, or of a state.
 
         Raises CapacityError, PositionGapError. Positions below 0 are for the entry to refuse.
         """

@@ -9,42 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
-from typing import Any
 
 import pytest
+from bench_reports import measured, report
 
-from linnet.registry.bench import (
-    BenchReport,
-    BenchReportError,
-    Environment,
-    Figure,
-    Measured,
-    Protocol,
-    Results,
-    Score,
-    UsedWeights,
-    WeightFile,
-    package_digest,
-)
+from linnet.registry.bench import BenchReport, BenchReportError, package_digest
 from linnet.site_builder.build import SiteReport
 from linnet.site_builder.collect import PackageSource, collect_model
 
 Build = Callable[..., SiteReport]
 MakePackage = Callable[..., PackageSource]
-
-
-def measured(name: str, digest: str, *, given: str | None = None, pinned: bool = True) -> Measured:
-    figures: dict[str, Any] = {
-        "load_seconds": Figure((0.25, 0.5, 0.75)),
-        "load_and_first_token_seconds": Figure((1.5, 1.5, 1.5)),
-        "time_to_first_token_seconds": Figure((0.0125, 0.0225, 0.0325)),
-        "decode_tokens_per_second": Figure((230.0, 238.0, 242.0)),
-        "peak_memory_bytes": Figure((1 << 30, 1 << 30, 2 << 30)),
-    }
-    files = (WeightFile("model.safetensors", 10, "ab" * 32),)
-    weights = UsedWeights(pinned, given, None, None, files)
-    score = Score(12.71, 0.05, 2.54, 1000, 9, {})
-    return Measured(name, "1.2.0", None, None, digest, {"H": 64}, True, "stream", weights, Results(**figures), score)
 
 
 @pytest.fixture
@@ -53,13 +27,9 @@ def benched(make_package: MakePackage) -> Callable[..., PackageSource]:
 
     def make(change: Callable[[BenchReport], BenchReport] = lambda report: report) -> PackageSource:
         digest = package_digest(make_package().folder, ["model.safetensors"])
-        environment = Environment(
-            "0.1.0", "3.12", "2.11", "13.0", "Linux 6.1", "x86_64", "cuda", "A <GPU>", 16, 1 << 37
-        )
-        protocol = Protocol(512, 128, 3, 0, "fast", None)
-        parts = measured("tiny-wren", digest), measured("wren", "cd" * 32)
-        report = BenchReport("nest bench tiny-wren --runs 3", "2026-01-31T12:00:00Z", protocol, environment, *parts)
-        return make_package(files={"bench.json": change(report).to_json()})
+        made = report(package=measured("tiny-wren", digest=digest), baseline=measured("wren", 0.5))
+        on = replace(made.environment, device="cuda", device_name="A <GPU>", threads=16)
+        return make_package(files={"bench.json": change(replace(made, environment=on)).to_json()})
 
     return make
 
@@ -75,14 +45,14 @@ def test_the_table_is_filled(benched: Callable[..., PackageSource], build: Build
     shown = results(build(benched()))
     assert shown.startswith(
         "Results Package Perplexity Time to first token Decoding Peak memory Load Load and first token tiny-wren "
-        "12.71 ± 0.05 22.5 ms 12.5 to 32.5 238 tokens/s 230 to 242 1 GiB 1 to 2 500 ms 250 to 750 1.5 s "
-        "1.5 to 1.5 wren "
+        "12.50 ± 0.25 12.5 ms 10.0 to 500 238 tokens/s 12.2 to 240 1 GiB 1 to 2 500 ms 250 to 750 1.38 s "
+        "1.25 to 1.5 wren "
     )
-    assert "512 tokens of prompt, 128 new; numerics fast, compiled, FP8 weights streamed" in shown
+    assert "128 tokens of prompt, 64 new; numerics fast, compiled, FP8 weights streamed" in shown
     assert "A <GPU> (cuda), 16 threads, Linux 6.1" in shown
-    assert "linnet 0.1.0, torch 2.11, Python 3.12; 2026-01-31" in shown
-    assert "Ratio 1.000 1.000 1.000 1.000 1.000 1.000 512 tokens" in shown
-    assert shown.endswith("nest bench tiny-wren --runs 3 Charts")
+    assert "linnet 0.1.0, torch 2.11, Python 3.11.7; 2026-01-31" in shown
+    assert "Ratio 1.000 1.000 2.00 1.000 2.00 1.000 128 tokens" in shown
+    assert shown.endswith("nest bench tiny --baseline other Charts")
     assert "earlier state" not in shown
     assert "weights mine" not in shown
 
@@ -96,7 +66,7 @@ def test_figures_of_other_weights_are_never_the_cards(benched: Callable[..., Pac
         weights = replace(report.package.weights, pinned=False, given="mine")
         return replace(report, package=replace(report.package, weights=weights))
 
-    assert "tiny-wren with the given weights mine, not those of the card 12.71" in results(build(benched(given)))
+    assert "tiny-wren with the given weights mine, not those of the card 12.50" in results(build(benched(given)))
 
     def beside(report: BenchReport) -> BenchReport:
         assert report.baseline is not None
@@ -104,8 +74,8 @@ def test_figures_of_other_weights_are_never_the_cards(benched: Callable[..., Pac
         return replace(report, baseline=replace(report.baseline, weights=weights))
 
     shown = results(build(benched(beside)))
-    assert "tiny-wren 12.71" in shown
-    assert "wren with weights beside the card that are not known to be those it pins 12.71" in shown
+    assert "tiny-wren 12.50" in shown
+    assert "wren with weights beside the card that are not known to be those it pins 12.50" in shown
 
 
 def test_a_package_that_has_changed_says_so(benched: Callable[..., PackageSource], build: Build) -> None:

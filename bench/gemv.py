@@ -27,14 +27,16 @@ def forms(shape: tuple[int, int], rows: int) -> tuple[int, dict[str, Callable[[]
     from torch.nn import functional
 
     from linnet.runner.torch.compiled.blocked import block_weight, linear_for, table_shape
-    from linnet.runner.torch.pages import allocate
+    from linnet.runner.torch.pages import allocate, enlarge
 
     weights = [torch.randn(shape).bfloat16() for _ in range(-(-BYTES // (2 * shape[0] * shape[1])))]
     x = torch.randn(rows, shape[1]).bfloat16()
     small = [block_weight([weight]) for weight in weights]
     height, columns = table_shape(*shape)
-    memory = allocate(len(weights) * height * columns, torch.bfloat16).view(-1, height, columns)
-    large = [block_weight([weight], table=table) for weight, table in zip(weights, memory, strict=True)]
+    memory = allocate(len(weights) * height * columns, torch.bfloat16)
+    tables = memory.view(-1, height, columns)
+    large = [block_weight([weight], table=table) for weight, table in zip(weights, tables, strict=True)]
+    enlarge(memory)
     ordered = [torch.ops.mkldnn._reorder_linear_weight(weight, rows) for weight in weights]
     product, packed = linear_for(rows), torch.ops.mkldnn._linear_pointwise
     return sum(weight.nbytes for weight in weights), {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import platform
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +16,15 @@ from linnet.runner.errors import AllocationError, memory_text
 from linnet.runner.torch import memory
 from linnet.runner.torch.memory import allocation_error, loading
 from linnet.runner.torch.module import load_model
-from linnet.runner.torch.pages import allocate, give_back_file, zeros
+from linnet.runner.torch.pages import HUGE_PAGE, allocate, enlarge, give_back_file, zeros
 from linnet.runner.torch.weights import TensorLocation, WeightSource
 
 CPU = torch.device("cpu")
 STATM = Path("/proc/self/statm")
+# Since 6.1 Linux makes large pages on demand.
+LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled").exists() and tuple(
+    map(int, platform.release().split(".")[:2])
+) >= (6, 1)
 GPU = (
     "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 139.80 GiB of which 1.21 GiB is "
     "free. Including non-PyTorch memory, this process has 138.59 GiB memory in use."
@@ -106,13 +111,24 @@ def test_sizes_as_people_read_them() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 3 * 2**20 + 5])
-def test_memory_on_large_pages_is_zeros_of_its_own(count: int) -> None:
+def test_memory_for_large_pages_is_zeros_of_its_own(count: int) -> None:
     first, second = allocate(count, torch.bfloat16), allocate(count, torch.bfloat16)
     assert (first.shape, first.dtype) == ((count,), torch.bfloat16)
     assert not first.any()
     first += 1
+    enlarge(first)
     assert not second.any()
     assert bool((first == 1).all())
+
+
+@pytest.mark.skipif(not LARGE_PAGES, reason="the system has no large pages, or makes none on demand")
+def test_memory_goes_to_large_pages_with_what_it_holds() -> None:
+    made = allocate(3 * HUGE_PAGE // 4, torch.int32)
+    made.copy_(torch.arange(made.numel()))
+    before = on_large_pages()
+    enlarge(made)
+    assert on_large_pages() - before == made.nbytes // HUGE_PAGE * HUGE_PAGE
+    assert torch.equal(made, torch.arange(made.numel(), dtype=torch.int32))
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="the system does not tell what memory a process holds")
@@ -151,3 +167,9 @@ def test_memory_that_the_system_refuses_is_a_memory_error() -> None:
 def resident() -> int:
     """Memory that this process holds, in bytes."""
     return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
+
+
+def on_large_pages() -> int:
+    """Memory of this process that lies on large pages, in bytes."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("AnonHugePages:"))

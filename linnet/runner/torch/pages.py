@@ -14,27 +14,36 @@ from torch import Tensor
 
 # What x86 and most of ARM call a huge page.
 HUGE_PAGE = 2 * 2**20
+# Linux's number for "make one large page of these now".
+MADV_COLLAPSE = 25
 # Flags in the last byte of each page's eight in /proc/self/pagemap (Linux's admin-guide/mm/pagemap.rst).
 IN_MEMORY, SWAPPED, OF_FILE = 0x80, 0x40, 0x20
 
 
 def allocate(count: int, dtype: torch.dtype) -> Tensor:
-    """A tensor [count] of zeros, on large pages where the system has them. Raises MemoryError.
+    """A tensor [count] of zeros that begins with a large page, should the system make one: see `enlarge`. Raises
+    MemoryError."""
+    nbytes = count * dtype.itemsize
+    if not nbytes or sys.platform != "linux":
+        return torch.zeros(count, dtype=dtype)
+    # The tensor keeps the mapping; a page that nobody touches takes no memory.
+    whole = torch.frombuffer(_map(nbytes + HUGE_PAGE), dtype=torch.uint8)
+    return whole.narrow(0, -whole.data_ptr() % HUGE_PAGE, nbytes).view(dtype)
+
+
+def enlarge(tensor: Tensor) -> None:
+    """Put a tensor of `allocate` on large pages, where the system can (Linux 6.1 or later), whatever else it is used
+    for meanwhile.
 
     A product of one row takes as long as reading its weights does, and with pages of 4 KiB a part of that goes into
-    finding them (`bench/gemv.py`).
+    finding them (`bench/gemv.py`). Not done as it is allocated: a system may take long to find large pages.
     """
-    nbytes = count * dtype.itemsize
-    if not nbytes or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return torch.zeros(count, dtype=dtype)
-    pages = _map(nbytes + HUGE_PAGE)
-    # The tensor keeps the mapping; a page that nobody touches takes no memory.
-    whole = torch.frombuffer(pages, dtype=torch.uint8)
-    start = -whole.data_ptr() % HUGE_PAGE
-    with suppress(OSError, ValueError):
-        # The rest of the last large page would be memory for nothing.
-        pages.madvise(mmap.MADV_HUGEPAGE, start, nbytes // HUGE_PAGE * HUGE_PAGE)
-    return whole.narrow(0, start, nbytes).view(dtype)
+    if sys.platform != "linux":
+        return
+    advise = ctypes.CDLL(None).madvise
+    for place in range(tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes - HUGE_PAGE + 1, HUGE_PAGE):
+        if advise(ctypes.c_void_p(place), ctypes.c_size_t(HUGE_PAGE), MADV_COLLAPSE):
+            return
 
 
 def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -110,6 +110,7 @@ class CompiledEntry:
         IntegerDivisionError, and what torch raises (memory, say)."""
         self.check(inputs)
         results = self.forward(*self._arguments(frame, inputs))
+        self.store.settle()
         frame.written.update(zip(self._written, results[self._outputs :], strict=True))
         return results[: self._outputs]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from linnet.runner.torch.compiled import blocked
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels import triton
 from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear
-from linnet.runner.torch.pages import allocate, give_back_file
+from linnet.runner.torch.pages import HUGE_PAGE, allocate, enlarge, give_back_file
 
 FP8_MODES = ("stream", "decoded")
 
@@ -44,6 +45,8 @@ class WeightStore:
     # Each weight that a copy was made of, with its version and place then: one that is changed, or given other memory,
     # makes the copy stale.
     _copied: list[tuple[Tensor, int, int]] = field(default_factory=list)
+    # Memory of blocks that is not on large pages yet.
+    _unsettled: list[Tensor] = field(default_factory=list)
 
     def claim(self, weight: LinearWeight) -> bool:
         """Whether the weights of `weight` are kept for it, in a form of its own; the first to ask has them."""
@@ -83,6 +86,12 @@ class WeightStore:
         made = [self._make(weight, memory) for weight in missing]
         self._made.update(zip(missing, made, strict=True))
 
+    def settle(self) -> None:
+        """What can wait until the first results are there: large pages for blocks that are new, by a thread that no
+        program waits for."""
+        while self._unsettled:
+            Thread(target=enlarge, args=(self._unsettled.pop(),), name="linnet-pages", daemon=True).start()
+
     def tensors(self, weight: LinearWeight) -> tuple[Tensor, ...]:
         """What `linear`'s function takes after x, once `prepare` has made it."""
         return self._made[weight]
@@ -109,7 +118,10 @@ class WeightStore:
         """Memory for the blocks of `weights`, one after the other in the order in which a run reads them."""
         shapes = [blocked.table_shape(sum(w.sizes), w.width + bool(w.biases)) for w in weights]
         sizes = [rows * columns for rows, columns in shapes]
-        parts = torch.split(allocate(sum(sizes), torch.bfloat16), sizes)
+        memory = allocate(sum(sizes), torch.bfloat16)
+        if memory.nbytes >= HUGE_PAGE:
+            self._unsettled.append(memory)
+        parts = torch.split(memory, sizes)
         return {w: part.view(shape) for w, part, shape in zip(weights, parts, shapes, strict=True)}
 
     def _make(self, weight: LinearWeight, memory: Mapping[LinearWeight, Tensor]) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from linnet.site_builder.collect import SiteError
 from linnet.site_builder.paths import Site
 from linnet.site_builder.render import render_page
-from linnet.site_builder.search import ITEM, TEXT, TITLE, Document, Item, collect_words, item_shard
+from linnet.site_builder.search import ITEM, TEXT, TITLE, Document, Item, collect_words, item_files
 
 FOLDER = "docs"
 # MkDocs maps the guide alone, with the time of its building: the site has a map of its own.
@@ -84,8 +84,8 @@ def _addressed(html: bytes, path: str, site: Site) -> bytes:
     return text.replace(_ICON, f"{address.decode()}{_ICON}", 1).encode()
 
 
-def guide_search(path: str, html: bytes) -> tuple[Document, bytes] | None:
-    """A page of the guide as the search holds it, and its file of items; None for one without a heading."""
+def guide_search(path: str, html: bytes) -> tuple[Document, Iterator[tuple[str, bytes]]] | None:
+    """A page of the guide as the search holds it, and its files of items; None for one without a heading."""
     page = _Page()
     page.feed(html.decode())
     page.close()
@@ -96,4 +96,4 @@ def guide_search(path: str, html: bytes) -> tuple[Document, bytes] | None:
     items = [Item("section", words, f"{path}#{anchor}") for _, anchor, words in headings[1:] if anchor]
     texts = [(TITLE, title), *((ITEM, item.label) for item in items), (TEXT, " ".join(page.text))]
     key = f"guide/{path.removeprefix(f'{FOLDER}/').removesuffix('.html')}"
-    return Document(key, "guide", title, "", path, collect_words(texts)), item_shard(key, items)
+    return Document(key, "guide", title, "", path, collect_words(texts)), item_files(key, items)

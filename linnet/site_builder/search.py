@@ -5,7 +5,8 @@
 - `search/directory.js`: the first word of each shard of words, and how many documents there are;
 - `search/words/N.js`: for each word the documents that have it, by how much it says of them;
 - `search/documents/N.js`: titles and addresses of `PER_CHUNK` documents;
-- `search/items/KEY.js`: what can be found inside one document (entries, blocks, parameters), for those shown.
+- `search/items/KEY.js`: what can be found inside one document (entries, blocks, parameters), for those shown; where
+  that is much, `KEY~1.js` and so on have the rest, which are loaded as long as too little was found.
 
 A document is a model, a module of the standard library, or a page of the guide. Words are compared in lower case after
 NFKC; a query's word finds all words that begin with it.
@@ -27,8 +28,8 @@ NAME, TITLE, TAG, ITEM, TEXT = 9, 8, 6, 4, 1
 WORD_CHARACTERS = 40
 # Words that a document may add: a README of 4 MB must not become the index.
 WORDS = 2_000
-# Bytes of one document's items; a parameter that falls off is still found by its words.
-ITEM_BYTES = 48_000
+# Bytes of a file of items, and files of one document; a parameter that falls off is still found by its words.
+ITEM_BYTES, ITEM_FILES = 48_000, 8
 # Bytes of a shard of words, and documents in a chunk: a result loads one to three shards and a chunk for each it shows.
 SHARD_BYTES = 16_000
 PER_CHUNK = 32
@@ -98,16 +99,28 @@ def collect_words(texts: Iterable[tuple[int, str]]) -> dict[str, int]:
     return words
 
 
-def item_shard(key: str, items: Sequence[Item]) -> bytes:
-    """The items of one document, by their kind: `{kind: [[label, href], ...]}`."""
-    name = f"search/items/{key}"
-    groups: dict[str, list[tuple[str, str]]] = {}
+def item_files(key: str, items: Sequence[Item]) -> Iterator[tuple[str, bytes]]:
+    """The files of one document's items, by their kind: `{kind: [[label, href], ...]}`, path and bytes.
+
+    Where there are several, the first says under the empty kind how many.
+    """
+    parts: list[dict[str, Any]] = [{}]
     size = 0
     for item in items:
-        size += len(item.label.encode()) + len(item.href.encode()) + 6
-        if size <= ITEM_BYTES:
-            groups.setdefault(item.kind, []).append((item.label, item.href))
-    return shard(name, groups)
+        own = len(item.label.encode()) + len(item.href.encode()) + 6
+        if own > ITEM_BYTES:
+            continue
+        if size + own > ITEM_BYTES:
+            parts.append({})
+            size = 0
+        size += own
+        parts[-1].setdefault(item.kind, []).append((item.label, item.href))
+    kept = parts[:ITEM_FILES]
+    if len(kept) > 1:
+        kept[0][""] = len(kept)
+    for number, groups in enumerate(kept):
+        name = f"search/items/{key}~{number}" if number else f"search/items/{key}"
+        yield f"{name}.js", shard(name, groups)
 
 
 def search_shards(documents: Sequence[Document]) -> Iterator[tuple[str, bytes]]:

@@ -31,7 +31,7 @@ from linnet.site_builder.search import (
     Document,
     Item,
     collect_words,
-    item_shard,
+    item_files,
     search_shards,
 )
 from linnet.site_builder.share import share_image, share_path
@@ -58,8 +58,7 @@ def model_files(page: ModelPage, site: Site) -> Iterator[tuple[str, bytes]]:
     if site.base_url:
         facts = (listing.count, listing.family, listing.weights, listing.license)
         yield share_path(page.name), share_image(listing.title, listing.summary, facts, page.name)
-    key = _key(page.name)
-    yield f"search/items/{key}.js", item_shard(key, _items(page))
+    yield from item_files(_key(page.name), _items(page))
 
 
 def library_summary(modules: Sequence[Module]) -> dict[str, Any]:
@@ -70,8 +69,7 @@ def library_summary(modules: Sequence[Module]) -> dict[str, Any]:
 def library_files(modules: Sequence[Module]) -> Iterator[tuple[str, bytes]]:
     """What can be found inside each module of the standard library: path in the site, bytes."""
     for module in modules:
-        key = f"std/{module.name}"
-        yield f"search/items/{key}.js", item_shard(key, _library_items(module))
+        yield from item_files(f"std/{module.name}", _library_items(module))
 
 
 def site_files(
@@ -91,7 +89,7 @@ def site_files(
         if path.endswith(".html") and (found := guide_search(path, data)):
             document, items = found
             documents.append(document)
-            yield f"search/items/{document.key}.js", items
+            yield from items
     yield from search_shards(documents)
     yield "index.json", index_document(listings)
     if site.base_url:

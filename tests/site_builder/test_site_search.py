@@ -17,6 +17,7 @@ from linnet.site_builder.listing import Listing
 from linnet.site_builder.paths import Site
 from linnet.site_builder.search import (
     ITEM_BYTES,
+    ITEM_FILES,
     NAME,
     TAG,
     TEXT,
@@ -24,7 +25,7 @@ from linnet.site_builder.search import (
     Document,
     Item,
     collect_words,
-    item_shard,
+    item_files,
     search_shards,
     words_of,
 )
@@ -33,6 +34,7 @@ from linnet.site_builder.whole import site_files
 
 FIRST_RESULT = 100_000  # bytes
 MODELS = 10_000
+MANY_ITEMS = "wren-00008"
 
 
 def value_of(script: bytes) -> object:
@@ -105,7 +107,20 @@ def test_a_shard_is_one_call() -> None:
 
 def test_items_are_bounded() -> None:
     items = [Item("parameter", f"layers.{n}.weight", "x") for n in range(20_000)]
-    assert len(item_shard("model/a", items)) < 1.2 * ITEM_BYTES
+    files = dict(item_files("model/a", [*items[:100], Item("entry", "x" * ITEM_BYTES, "x"), *items[100:]]))
+    assert list(files) == ["search/items/model/a.js", *(f"search/items/model/a~{n}.js" for n in range(1, ITEM_FILES))]
+    assert all(len(data) < 1.2 * ITEM_BYTES for data in files.values())
+    values = [value_of(data) for data in files.values()]
+    assert values[0].pop("") == ITEM_FILES
+    found = [label for value in values for label, _ in value["parameter"]]
+    assert found == [item.label for item in items[: len(found)]]
+    assert len(found) > 8_000
+    assert list(item_files("model/a", items[:2])) == [
+        (
+            "search/items/model/a.js",
+            shard("search/items/model/a", {"parameter": [(item.label, "x") for item in items[:2]]}),
+        )
+    ]
 
 
 def test_every_word_is_in_the_shard_that_the_directory_names() -> None:
@@ -144,7 +159,9 @@ def test_the_guide_is_found_by_its_headings(tmp_path: Path) -> None:
     assert (document.key, document.kind, document.title) == ("guide/index", "guide", "Cards")
     assert {"cards", "card", "says", "keys", "tables"} <= set(document.words)
     assert "no" not in document.words
-    assert value_of(items) == {"section": [["Keys & tables", "docs/index.html#b"]]}
+    assert {path: value_of(data) for path, data in items} == {
+        "search/items/guide/index.js": {"section": [["Keys & tables", "docs/index.html#b"]]}
+    }
 
 
 def generated(count: int) -> Iterator[Listing]:
@@ -178,6 +195,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words = collect_words(
             [
                 (NAME, listing.name),
+                (TEXT, "2999" if listing.name == MANY_ITEMS else ""),
                 (TAG, " ".join(listing.tags)),
                 (TEXT, f"{listing.summary} {' '.join(common)}"),
                 (TEXT, " ".join(f"{random.choice('abcdefghij')}{random.randrange(20_000):05}" for _ in range(60))),
@@ -185,9 +203,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         document = Document(f"model/{listing.name}", "model", listing.title, listing.name, listing.page, words)
         summaries.append({"listing": listing.to_dict(), "search": document.to_dict(), "published": []})
-        items = site / f"search/items/model/{listing.name}.js"
-        items.parent.mkdir(parents=True, exist_ok=True)
-        items.write_bytes(item_shard(document.key, [Item("entry", word, f"{listing.page}#x") for word in common]))
+        items = [Item("entry", word, f"{listing.page}#x") for word in common]
+        if listing.name == MANY_ITEMS:
+            items += [Item("parameter", f"layers.{n}.gate", f"{listing.page}#{n}") for n in range(3_000)]
+        for path, data in item_files(document.key, items):
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            (site / path).write_bytes(data)
     for path, data in site_files(summaries, {"search": []}, Site()):
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_bytes(data)
@@ -216,6 +237,21 @@ def test_a_first_result_of_ten_thousand_costs_little(browser: Browser, large: Pa
     items = [path.stat().st_size for path in paths if "items" in path.parts]
     cost = sum(path.stat().st_size for path in paths if "items" not in path.parts) + max(items, default=0)
     assert cost <= FIRST_RESULT, f"{cost} bytes: {[path.name for path in paths]}"
+    page.close()
+
+
+@pytest.mark.browser
+def test_what_is_in_a_later_file_is_found(browser: Browser, large: Path) -> None:
+    page = browser.new_page()
+    page.goto((large / "index.html").as_uri())
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    search(page, MANY_ITEMS)
+    page.wait_for_load_state("networkidle")
+    assert not [url for url in asked if "~" in url]
+    search(page, f"{MANY_ITEMS} layers 2999")
+    page.locator("#found code").filter(has_text="layers.2999.gate").wait_for()
+    assert [url for url in asked if "~" in url]
     page.close()
 
 

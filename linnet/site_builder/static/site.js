@@ -120,15 +120,21 @@
   };
   const itemsOf = async (result, words) => {
     const titled = wordsOf(`${result.title} ${result.note}`);
-    const groups = await load(`search/items/${result.key}`);
+    const inTitle = (word) => titled.some((title) => title.startsWith(word));
     const items = [];
-    for (const [kind, list] of Object.entries(groups)) {
-      for (const [label, href] of list) {
-        const parts = wordsOf(label);
-        parts.push(...parts.flatMap((part) => part.split("_")));
-        const hit = (word) => parts.some((part) => part.startsWith(word)) || (word.length > 2 && label.toLowerCase().includes(word));
-        if (words.some(hit) && words.every((word) => hit(word) || titled.some((title) => title.startsWith(word)))) {
-          items.push({ kind, label, href, exact: parts.includes(words[words.length - 1]) });
+    let files = 1;
+    for (let file = 0; file < files && items.length < ITEMS; file++) {
+      const { "": more, ...groups } = await load(`search/items/${result.key}${file ? `~${file}` : ""}`);
+      // What the title alone explains needs no more.
+      if (more && !words.every(inTitle)) files = more;
+      for (const [kind, list] of Object.entries(groups)) {
+        for (const [label, href] of list) {
+          const parts = wordsOf(label);
+          parts.push(...parts.flatMap((part) => part.split("_")));
+          const hit = (word) => parts.some((part) => part.startsWith(word)) || (word.length > 2 && label.toLowerCase().includes(word));
+          if (words.some(hit) && words.every((word) => hit(word) || inTitle(word))) {
+            items.push({ kind, label, href, exact: parts.includes(words[words.length - 1]) });
+          }
         }
       }
     }

@@ -12,6 +12,7 @@ READY := .venv/.ready
 ifeq ($(CI),true)
 export LINNET_REQUIRE_CHECKPOINTS := 1
 export LINNET_REQUIRE_BROWSER := 1
+export LINNET_REQUIRE_MLX := 1
 endif
 
 .PHONY: help demo test lint types tests format bench lang-fuzz registry-stress docs site screenshots system clean

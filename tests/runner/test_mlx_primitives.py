@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
 from graph_support import FLOATS, INTEGERS, GraphMaker, execute, integer_tensor
 from mlx_support import execute_on_mlx
 

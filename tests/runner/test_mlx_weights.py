@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-pytest.importorskip("mlx.core", reason="needs MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux")
+pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 import mlx.core as mx
 

@@ -6,10 +6,15 @@ import io
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
+
+from linnet.registry.index import package_record
+from linnet.site_builder.build import build_site
+from linnet.site_builder.collect import PackageSource
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE, IMAGES = ROOT / "build" / "site", ROOT / "docs" / "images"
@@ -27,12 +32,24 @@ PAGES = {
     "file": f"{MODEL}/source/src/attention.linnet.html",
     "entries": f"{MODEL}/entries/index.html",
     "files": f"{MODEL}/files/index.html",
-    "history": f"{MODEL}/history/index.html",
     "benchmarks": f"{MEASURED}/benchmarks/index.html",
     "library": "std/index.html",
     "module": "std/nn/attention/index.html",
     "guide": "docs/language/first-block.html",
 }
+# Of a site of their own, where a model has two versions.
+VERSIONED = "qwen3-tiny"
+VERSIONS = {
+    "history": f"models/{VERSIONED}/history/index.html",
+    "difference": f"models/{VERSIONED}/history/0.0.9..0.1.0/index.html",
+}
+# What the older version has otherwise: file, text of the newer, text of the older.
+OLDER = (
+    ("linnet.toml", '"0.1.0"', '"0.0.9"'),
+    ("nest.toml", "MaxSeq = 256", "MaxSeq = 128"),
+    ("nest.toml", '"text-generation"', '"text"'),
+    ("src/norm.linnet", "1e-6", "1e-5"),
+)
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 COLOURS = 128
 
@@ -46,7 +63,8 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     for old in IMAGES.glob("*.png"):
         old.unlink()
-    with sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        sites = ((SITE, PAGES), (_two_versions(Path(scratch)), VERSIONS))
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for size, (width, height) in SIZES.items():
             for scheme in ("light", "dark"):
@@ -55,14 +73,30 @@ def main() -> None:
                     color_scheme="dark" if scheme == "dark" else "light",
                 )
                 page = context.new_page()
-                for name, address in PAGES.items():
-                    page.goto(f"{SITE.as_uri()}/{address}")
+                for site, name, address in ((site, *item) for site, pages in sites for item in pages.items()):
+                    page.goto(f"{site.as_uri()}/{address}")
                     page.wait_for_load_state("networkidle")
                     if name == "search":
                         _search(page)
                     _save(page.screenshot(), IMAGES / f"{name}-{scheme}-{size}.png")
                 context.close()
         browser.close()
+
+
+def _two_versions(scratch: Path) -> Path:
+    """A site of one model, published twice."""
+    newer, older = ROOT / "nests" / VERSIONED, scratch / VERSIONED
+    shutil.copytree(newer, older)
+    for name, new, old in OLDER:
+        text = (older / name).read_text("utf-8")
+        if new not in text:
+            sys.exit(f"{name} of {VERSIONED} holds no {new}; write another difference.")
+        (older / name).write_text(text.replace(new, old), encoding="utf-8")
+    versions = [
+        PackageSource(folder, package_record(folder), published=published)
+        for folder, published in ((newer, "2026-02-01T10:00:00Z"), (older, "2026-01-02T10:00:00Z"))
+    ]
+    return build_site(versions, scratch / "site").output
 
 
 def _search(page: Page) -> None:

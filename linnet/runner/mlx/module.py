@@ -13,20 +13,15 @@ import mlx.core as mx
 import torch
 from torch import Tensor
 
-from linnet.language.program.binding import BindError, BoundProgram, bind
+from linnet.language.program.binding import BoundProgram
 from linnet.language.program.checked import CheckedFunction
 from linnet.language.program.core import EntryGraph, Graph
-from linnet.language.program.lower_values import LowerError
 from linnet.language.program.types import FLOATS, INTEGERS
 from linnet.runner.errors import (
     IndexRangeError,
-    InputError,
     ModeError,
-    SizeError,
-    UnknownEntryError,
-    WeightsError,
 )
-from linnet.runner.garbage import own_garbage
+from linnet.runner.front import ProgramFront, entry_key, preparing
 from linnet.runner.generate import TextGeneration
 from linnet.runner.mlx.dtypes import DTYPES, element, from_torch, host, to_torch
 from linnet.runner.mlx.interpreter import Frame, Input, Preparation, PreparedGraph
@@ -39,7 +34,7 @@ from linnet.runner.packed import PackedTensor
 from linnet.runner.results import arrange
 from linnet.runner.torch.compiled.store import free_bytes
 from linnet.runner.torch.dtypes import BITS
-from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
+from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs
 from linnet.runner.torch.nonfinite import explain_nonfinite
 from linnet.runner.torch.weights import WeightSource, WeightsReport, check_tensors, read_stored, read_weights
 
@@ -87,7 +82,7 @@ class PreparedEntry:
     writes: Writes
 
 
-class Model(TextGeneration):
+class Model(TextGeneration, ProgramFront):
     """A bound program with its weights, ready to run on MLX.
 
     `model(...)` runs the card's entry. Weights and results are MLX arrays, by their Linnet paths; weights that a recipe
@@ -130,20 +125,6 @@ class Model(TextGeneration):
     # What the model is
 
     @property
-    def generics(self) -> dict[str, int | str]:
-        """The root block's generics."""
-        return dict(self._bound.generics)
-
-    @property
-    def entries(self) -> dict[str, str]:
-        """Each entry's signature, by name."""
-        return {name: signature_text(function) for name, function in self._functions.items()}
-
-    @property
-    def numerics(self) -> str:
-        return self._numerics
-
-    @property
     def _weights(self) -> dict[str, Weight]:
         """By path; and wholes of several, which the entries that are prepared read, by theirs."""
         return self._joined.weights
@@ -169,16 +150,10 @@ class Model(TextGeneration):
 
     def bytes_per_token(self) -> int:
         """Bytes of weights that decoding one token reads. Raises UnknownEntryError where the model has no `decode`."""
-        function = self._functions.get("decode")
-        if function is None:
-            raise UnknownEntryError("decode", self._functions)
+        function = self._function("decode")
         rows = int(self._bound.generics["Batch"])
         taken = convert_inputs(function, [[[0]] * rows, 0], self._bound.generics, HOST)
         return weight_bytes(self._prepare(function, taken, {}).graph.graph, self._weights)
-
-    def state_paths(self) -> list[str]:
-        """Paths of the program's states (KV caches), allocated or not."""
-        return list(self._bound.states())
 
     @property
     def length(self) -> int | None:
@@ -200,11 +175,7 @@ class Model(TextGeneration):
 
         Raises BindError for values that do not fit, WeightsError where a weight's shape would change.
         """
-        block = self._bound.block.name
-        named = block if block in self._bound.program.root.blocks else None
-        bound = bind(self._bound.program, named, {**self._bound.generics, **generics})
-        if bound.manifest.entries != self._bound.manifest.entries:
-            raise WeightsError([f"weights depend on {', '.join(generics)}: give it to nest.load(generics=...)"])
+        bound = self._rebound(generics)
         with self._lock:
             self._bound = bound
             self._functions = bound.entries()
@@ -220,12 +191,7 @@ class Model(TextGeneration):
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the card's entry. Raises InputError for inputs by name, which `run_entry` takes, as it does generics."""
-        if self._entry is None:
-            raise UnknownEntryError(None, self._functions)
-        if named:
-            problem = f"{', '.join(named)} cannot be given by name here: use model.run_entry({self._entry!r}, ...)"
-            raise InputError(problem, self.entries.get(self._entry, self._entry))
-        return self.run_entry(self._entry, inputs)
+        return self.run_entry(self._card_entry(named), inputs)
 
     def run_entry(
         self, name: str, inputs: Sequence[Any] | Mapping[str, Any] = (), generics: Mapping[str, int | str] | None = None
@@ -236,9 +202,7 @@ class Model(TextGeneration):
         value, no state has changed. Raises UnknownEntryError, InputError, IndexRangeError, IntegerDivisionError,
         CapacityError for a context longer than the caches, PositionGapError for a position beyond what they hold.
         """
-        function = self._functions.get(name) if isinstance(name, str) else None
-        if function is None:
-            raise UnknownEntryError(name, self._functions)
+        function = self._function(name)
         given = check_generics(function, generics)
         values = {key: host(value) for key, value in inputs.items()} if isinstance(inputs, Mapping) else inputs
         values = [host(value) for value in values] if isinstance(values, list | tuple) else values
@@ -283,17 +247,13 @@ class Model(TextGeneration):
 
     def _prepare(self, function: CheckedFunction, taken: EntryInputs, given: dict[str, int | str]) -> PreparedEntry:
         """The entry for inputs of these specs; lowered and prepared once for each."""
-        key = (function.name, *taken.specs.items(), *sorted(given.items()))
+        key = entry_key(function, taken, given)
         known = self._prepared.get(key)
         if known is not None:
             return known
-        try:
-            with own_garbage():
-                generics = self._bound.infer(function.name, taken.specs, given)
-                entry = self._bound.lower(function.name, generics, self._present, taken.given)
-                graph = self._preparation.graph(self._rewritten(entry.graph))
-        except (BindError, LowerError, SizeError) as error:
-            raise InputError(str(error), signature_text(function)) from None
+        with preparing(function):
+            entry = self._lowered(function, taken, given)
+            graph = self._preparation.graph(self._rewritten(entry.graph))
         if graph.walked is not None:
             self._walked[function.name] = graph.walked
         prepared = self._prepared[key] = PreparedEntry(entry, graph, find_writes(entry.graph))

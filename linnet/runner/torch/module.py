@@ -15,21 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from linnet.language.program.binding import BindError, BoundProgram, bind
+from linnet.language.program.binding import BoundProgram
 from linnet.language.program.checked import CheckedFunction
 from linnet.language.program.core import EntryGraph, Graph, TensorSpec
 from linnet.language.program.instances import Instance, InstanceArray, Instances
-from linnet.language.program.lower_values import LowerError
 from linnet.language.program.manifest import ManifestEntry
 from linnet.language.program.types import FLOATS, OptionalType
 from linnet.runner.errors import (
     IndexRangeError,
-    InputError,
-    SizeError,
-    UnknownEntryError,
     WeightsError,
 )
-from linnet.runner.garbage import own_garbage
+from linnet.runner.front import ProgramFront, entry_key, preparing
 from linnet.runner.generate import TextGeneration
 from linnet.runner.results import arrange
 from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
@@ -38,7 +34,7 @@ from linnet.runner.torch.compiled.entry import CompiledEntry
 from linnet.runner.torch.compiled.graphs import ReplayedEntry
 from linnet.runner.torch.compiled.store import choose_fp8
 from linnet.runner.torch.dtypes import NAMES, to_native
-from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs, signature_text
+from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import policy_kernels
 from linnet.runner.torch.memory import allocation_error
@@ -113,7 +109,7 @@ class Fallback:
     reason: str
 
 
-class Model(TextGeneration, BlockModule):
+class Model(TextGeneration, ProgramFront, BlockModule):
     """A bound program with its weights, ready to run.
 
     Weights are this module's parameters, named by their Linnet paths, so `parameters()`, `state_dict()`, `to(device)`
@@ -171,20 +167,6 @@ class Model(TextGeneration, BlockModule):
     # What the model is
 
     @property
-    def generics(self) -> dict[str, int | str]:
-        """The root block's generics."""
-        return dict(self._bound.generics)
-
-    @property
-    def entries(self) -> dict[str, str]:
-        """Each entry's signature, by name."""
-        return {name: signature_text(function) for name, function in self._functions.items()}
-
-    @property
-    def numerics(self) -> str:
-        return self._numerics
-
-    @property
     def compiled(self) -> Mode:
         """How entries run: False by the interpreter, True as straight-line code, or the name of what runs that."""
         return self._mode
@@ -214,10 +196,6 @@ class Model(TextGeneration, BlockModule):
         """Paths of weights that cannot train, since they are not floating (FP8 bytes, say)."""
         return [path for path, tensor in self._current().items() if not tensor.is_floating_point()]
 
-    def state_paths(self) -> list[str]:
-        """Paths of the program's states (KV caches), allocated or not."""
-        return list(self._bound.states())
-
     def reset_state(self) -> None:
         """Back to zeros; memory is freed until the next use."""
         with self._lock:
@@ -228,11 +206,7 @@ class Model(TextGeneration, BlockModule):
 
         Raises BindError for values that do not fit, WeightsError where a weight's shape would change.
         """
-        block = self._bound.block.name
-        named = block if block in self._bound.program.root.blocks else None
-        bound = bind(self._bound.program, named, {**self._bound.generics, **generics})
-        if bound.manifest.entries != self._bound.manifest.entries:
-            raise WeightsError([f"weights depend on {', '.join(generics)}: give it to nest.load(generics=...)"])
+        bound = self._rebound(generics)
         with self._lock:
             weights = self._current()
             self._bound = bound
@@ -265,12 +239,7 @@ class Model(TextGeneration, BlockModule):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Run the card's entry. Raises InputError for inputs by name, which `run_entry` takes, as it does generics."""
-        if self._entry is None:
-            raise UnknownEntryError(None, self._functions)
-        if named:
-            problem = f"{', '.join(named)} cannot be given by name here: use model.run_entry({self._entry!r}, ...)"
-            raise InputError(problem, self.entries.get(self._entry, self._entry))
-        return self.run_entry(self._entry, inputs)
+        return self.run_entry(self._card_entry(named), inputs)
 
     def run_entry(
         self, name: str, inputs: Sequence[Any] | Mapping[str, Any] = (), generics: Mapping[str, int | str] | None = None
@@ -282,9 +251,7 @@ class Model(TextGeneration, BlockModule):
         IndexRangeError (an id outside the vocabulary, a position beyond the cache), IntegerDivisionError, WeightsError
         (a parameter was replaced by one that does not fit), AllocationError (too little memory).
         """
-        function = self._functions.get(name) if isinstance(name, str) else None
-        if function is None:
-            raise UnknownEntryError(name, self._functions)
+        function = self._function(name)
         given = check_generics(function, generics)
         try:
             with self._lock:
@@ -341,17 +308,13 @@ class Model(TextGeneration, BlockModule):
 
     def _prepare(self, function: CheckedFunction, taken: EntryInputs, given: dict[str, int | str]) -> PreparedEntry:
         """The entry for inputs of these specs; lowered and prepared once for each."""
-        key = (function.name, *taken.specs.items(), *sorted(given.items()))
+        key = entry_key(function, taken, given)
         known = self._prepared.get(key)
         if known is not None:
             return known
-        try:
-            with own_garbage():
-                generics = self._bound.infer(function.name, taken.specs, given)
-                entry = self._bound.lower(function.name, generics, self._present, taken.given)
-                graph = self._graph(function.name, entry.graph)
-        except (BindError, LowerError, SizeError) as error:
-            raise InputError(str(error), signature_text(function)) from None
+        with preparing(function):
+            entry = self._lowered(function, taken, given)
+            graph = self._graph(function.name, entry.graph)
         stateful = any(node.op in ("state.read", "state.write") for node in entry.graph.walk())
         prepared = self._prepared[key] = PreparedEntry(entry, graph, stateful)
         return prepared

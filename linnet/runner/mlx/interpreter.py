@@ -1,9 +1,8 @@
 """The MLX backend: walks a Core IR graph node by node, which builds MLX's own graph, or has `mx.compile` keep that.
 
-A graph is prepared once into a list of steps over numbered slots. What does not depend on inputs, weights or state
-(rotary tables, masks) is computed at the first run and kept. A graph whose course does not depend on values is handed
-to `mx.compile`, which is a function of its inputs, weights and states; one with `while` or `if` is walked, and their
-regions are compiled where they can be.
+A graph is prepared once into a list of steps (`linnet.runner.plan`). A graph whose course does not depend on values is
+handed to `mx.compile`, which is a function of its inputs, weights and states; one with `while` or `if` is walked, and
+their regions are compiled where they can be.
 """
 
 from __future__ import annotations
@@ -14,23 +13,18 @@ from typing import Any
 
 import mlx.core as mx
 
-from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
-from linnet.runner.errors import SizeError, SpecError
+from linnet.language.program.core import CoreNode, Graph, TensorSpec
 from linnet.runner.mlx.checks import Check
 from linnet.runner.mlx.dtypes import DTYPES, element
 from linnet.runner.mlx.kernels import Kernel
 from linnet.runner.mlx.primitives import Target, on_host, primitive
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight, arrays_of, dense, taken_packed
-from linnet.runner.torch.dtypes import is_too_large
-from linnet.runner.torch.interpreter import fixed_nodes
+from linnet.runner.plan import Region, SlotPlan, Slots, Step, control, state_write, verified
 
 # Compiled, an entry reads a cache in steps of so many positions.
 STEP = 256
 # A loop of more passes than this is walked: compiled, each pass would be a part of one graph of them all.
 UNROLLED = 8
-
-Slots = list[Any]
-Step = Callable[[Slots], None]
 
 
 @dataclass(frozen=True)
@@ -136,31 +130,14 @@ def walked_because(graph: Graph, kernels: Mapping[str, Kernel]) -> str | None:
     return None
 
 
-class PreparedGraph:
+class PreparedGraph(SlotPlan):
     """A graph ready to run: `run(frame, inputs)` returns its outputs, not computed yet."""
 
     def __init__(self, graph: Graph, preparation: Preparation) -> None:
-        self.graph = graph
-        self._slots: dict[Value, int] = {}
-        for value in graph.inputs:
-            self._slot(value)
-        for node in graph.nodes:
-            for value in node.outputs:
-                self._slot(value)
-        constants = {n.outputs[0]: n.attributes["value"] for n in graph.nodes if n.op == "constant"}
-        fixed = fixed_nodes(graph)
-        known = frozenset(value for node in fixed for value in node.outputs)
-        builder = StepBuilder(self, preparation, Target(constants, known))
-        self._fixed = [builder.step(node) for node in graph.nodes if node in fixed]
-        moving = [node for node in graph.nodes if node not in fixed]
-        dead = self._last_uses(moving)
-        self._nodes = moving
-        self._plan = [(builder.step(node), dead.get(node, ())) for node in moving]
-        read = {value for node in moving for value in node.inputs} | set(graph.outputs)
-        self._kept = [self._slots[value] for value in known & read]
-        self._outputs = [self._slots[value] for value in graph.outputs]
+        super().__init__(graph)
+        self.build(StepBuilder(self, preparation, Target(self.constants, self.known)).step)
         self._template: Slots | None = None
-        reason = walked_because(Graph(graph.inputs, moving, graph.outputs), preparation.kernels)
+        reason = walked_because(Graph(graph.inputs, self.moving, graph.outputs), preparation.kernels)
         self._compiled = Compiled(self) if preparation.compiled and reason is None else None
         self.walked = reason if preparation.compiled else None
 
@@ -172,52 +149,16 @@ class PreparedGraph:
 
     def walk(self, frame: Frame, inputs: Sequence[mx.array]) -> list[mx.array]:
         """As `run`, node by node."""
-        slots = (self._template or self.evaluate_fixed()).copy()
-        slots[0] = frame
-        slots[1 : len(inputs) + 1] = inputs
-        position = 0
-        try:
-            for position, (step, dead) in enumerate(self._plan):  # noqa: B007  (read by the handler)
-                step(slots)
-                for slot in dead:
-                    slots[slot] = None
-        except (RuntimeError, ValueError) as error:
-            error.add_note(place(self._nodes[position]))
-            raise
-        return [slots[slot] for slot in self._outputs]
+        return self.run_steps(self._template or self._keep(), frame, inputs)
 
-    def evaluate_fixed(self) -> Slots:
-        """Slots that hold what does not depend on a run. Raises what `Frame.settle` does."""
-        slots: Slots = [None] * (len(self._slots) + 1)
-        frame = slots[0] = Frame({})
-        for step in self._fixed:
-            step(slots)
+    def _keep(self) -> Slots:
+        """Compute what does not depend on a run. Raises what `Frame.settle` does."""
+        frame = Frame({})
+        template, kept = self.run_fixed(frame)
         frame.settle()
-        template: Slots = [None] * len(slots)
-        for slot in self._kept:
-            template[slot] = slots[slot]
-        mx.eval([slots[slot] for slot in self._kept])
+        mx.eval(kept)
         self._template = template
         return template
-
-    def slot_of(self, value: Value) -> int:
-        return self._slots[value]
-
-    def _slot(self, value: Value) -> None:
-        if is_too_large(value.spec):
-            raise SizeError(f"a tensor {value.spec}")
-        # Slot 0 is the frame's.
-        self._slots[value] = len(self._slots) + 1
-
-    def _last_uses(self, nodes: Sequence[CoreNode]) -> dict[CoreNode, tuple[int, ...]]:
-        """For each node, the slots that nothing reads after it."""
-        live = set(self.graph.outputs)
-        dead: dict[CoreNode, tuple[int, ...]] = {}
-        for node in reversed(nodes):
-            last = [value for value in dict.fromkeys((*node.inputs, *node.outputs)) if value not in live]
-            live.update(node.inputs)
-            dead[node] = tuple(self._slots[value] for value in last)
-        return dead
 
 
 class Compiled:
@@ -276,13 +217,6 @@ def _rounded(position: Input | None) -> int | None:
     return position.greatest // STEP * STEP + STEP - 1
 
 
-def place(node: CoreNode) -> str:
-    """A node in words, for a note on what went wrong in it."""
-    name = node.attributes.get("op", node.op)
-    inputs = ", ".join(str(value.spec) for value in node.inputs)
-    return f"while running {name}({inputs})" + (f" at {node.span.location()}" if node.span else "")
-
-
 class StepBuilder:
     """Turns the nodes of one graph into steps over its slots."""
 
@@ -296,19 +230,17 @@ class StepBuilder:
         step = self._step(node)
         if not node.regions and any(value.spec.dtype == "f64" for value in (*node.inputs, *node.outputs)):
             step = _on_cpu(step)
-        return self._verified(node, step) if self._preparation.verify else step
+        return verified(node, self._graph, step, DTYPES) if self._preparation.verify else step
 
     def _step(self, node: CoreNode) -> Step:
-        slot = self._graph.slot_of
-        inputs = [slot(value) for value in node.inputs]
-        outputs = [slot(value) for value in node.outputs]
+        inputs, outputs = self._graph.slots_of(node)
         match node.op:
             case "param":
                 return _param(node.attributes["path"], outputs[0], packed=node.outputs[0] in self._packed)
             case "state.read":
                 return _state_read(node.attributes["path"], node.outputs[0].spec, outputs[0])
             case "state.write":
-                return _state_write(node.attributes["path"], inputs[0])
+                return state_write(node.attributes["path"], inputs[0])
             case "call":
                 return self._call(node, inputs, outputs)
             case "native":
@@ -316,18 +248,6 @@ class StepBuilder:
             case "while" | "for" | "if":
                 return self._control(node, inputs, outputs)
         return _apply(primitive(node, self._target), inputs, outputs[0])
-
-    def _verified(self, node: CoreNode, step: Step) -> Step:
-        expected = [(self._graph.slot_of(value), value.spec) for value in node.outputs]
-
-        def checked(slots: Slots) -> None:
-            step(slots)
-            for slot, spec in expected:
-                made = slots[slot]
-                if tuple(made.shape) != spec.shape or made.dtype != DTYPES[spec.dtype]:
-                    raise SpecError(f"{place(node)}: made {list(made.shape)} {made.dtype}, the graph says {spec}")
-
-        return checked
 
     def _call(self, node: CoreNode, inputs: list[int], outputs: list[int]) -> Step:
         identity = node.attributes["op"]
@@ -350,7 +270,7 @@ class StepBuilder:
 
     def _control(self, node: CoreNode, inputs: list[int], outputs: list[int]) -> Step:
         regions = [self._preparation.graph(region) for region in node.regions]
-        run: Callable[[Frame, list[mx.array]], Sequence[mx.array]]
+        run: Region
         match node.op:
             case "while":
                 run = _while(regions[0], regions[1], node.attributes["carried"])
@@ -359,11 +279,7 @@ class StepBuilder:
             case _:
                 run = _if(regions[0], regions[1])
 
-        def control(slots: Slots) -> None:
-            for slot, result in zip(outputs, run(slots[0], [slots[i] for i in inputs]), strict=True):
-                slots[slot] = result
-
-        return control
+        return control(run, inputs, outputs)
 
 
 def _on_cpu(step: Step) -> Step:
@@ -404,13 +320,6 @@ def _param(path: str, output: int, *, packed: bool) -> Step:
 def _state_read(path: str, spec: TensorSpec, output: int) -> Step:
     def step(slots: Slots) -> None:
         slots[output] = slots[0].state(path, spec)
-
-    return step
-
-
-def _state_write(path: str, source: int) -> Step:
-    def step(slots: Slots) -> None:
-        slots[0].written[path] = slots[source]
 
     return step
 

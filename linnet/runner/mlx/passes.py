@@ -19,8 +19,8 @@ from linnet.runner.mlx.kernels import Kernel
 from linnet.runner.mlx.kernels.attention import OPS, attend_prefix, attend_prefix_in_dtype
 from linnet.runner.mlx.kernels.dense import rotate, wide_halves
 from linnet.runner.mlx.kernels.quant import decoded_linear
+from linnet.runner.plan import fixed_nodes
 from linnet.runner.rewriting import Rewriter, is_call, named, native
-from linnet.runner.torch.interpreter import fixed_nodes
 
 # Calls whose bodies hold products to join.
 OPENED = frozenset(("std.nn.mlp::swiglu",))

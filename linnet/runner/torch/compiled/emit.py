@@ -19,9 +19,9 @@ from torch import Tensor, fx
 from linnet.language.program.core import CoreNode, Graph, Value
 from linnet.language.program.types import FLOATS
 from linnet.runner.linears import LinearWeight
+from linnet.runner.plan import GIVEN, fixed_nodes
 from linnet.runner.rewriting import live
 from linnet.runner.torch.dtypes import BITS, CARRIED
-from linnet.runner.torch.interpreter import GIVEN, fixed_nodes
 from linnet.runner.torch.kernels import Kernel
 from linnet.runner.torch.primitives import Target, check_positions, primitive
 

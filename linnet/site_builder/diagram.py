@@ -71,12 +71,12 @@ def _arrange(graph: Graph, unfold: Unfold, depth: int) -> _Drawn:
     shapes: dict[int, str] = {}
     for (source, _), shape in graph.edges.items():
         shapes.setdefault(source, shape)
-    places = [
+    places = tuple(
         (max(width, 2 * (6.0 + _text_width(shapes.get(index, ""), SHAPE))), height)
         for index, (width, height) in enumerate(sizes)
-    ]
-    inputs = [index for index, node in enumerate(graph.nodes) if node.kind == "input"]
-    return _Drawn(graph, lay_out(places, list(graph.edges), inputs[:1]), [width for width, _ in sizes], inner)
+    )
+    first = next(((index,) for index, node in enumerate(graph.nodes) if node.kind == "input"), ())
+    return _Drawn(graph, lay_out(places, tuple(graph.edges), first), [width for width, _ in sizes], inner)
 
 
 def _size(node: Node) -> tuple[float, float]:

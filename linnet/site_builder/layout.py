@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 GAP_X, GAP_Y, LANE = 22.0, 42.0, 12.0
@@ -41,13 +42,14 @@ class Layout:
     height: float
 
 
+@lru_cache(maxsize=256)
 def lay_out(
-    sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]], first: Sequence[int] = ()
+    sizes: tuple[tuple[float, float], ...], edges: tuple[tuple[int, int], ...], first: tuple[int, ...] = ()
 ) -> Layout:
     """Places for boxes of these widths and heights. Edges lead from a source to a target, and close no cycle.
 
     Boxes without an edge into them stand in the first layer where `first` names them, else just above what they lead
-    to.
+    to. Blocks look the same in several entries, and in models of one family: what was asked last is kept.
     """
     boxes = [Place(width, height, node) for node, (width, height) in enumerate(sizes)]
     _assign_layers(boxes, edges, frozenset(first))

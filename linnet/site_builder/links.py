@@ -55,13 +55,14 @@ def read_links(page: str, html: str) -> PageLinks:
         elif name:
             links[value] = None
     targets: list[tuple[str, str]] = []
+    folder = posixpath.dirname(page)
     for link in links:
         # Nearly all links of a source view are to its own lines.
         if link.startswith("#"):
-            if unquote(link[1:]) not in ids:
+            if link[1:] not in ids and unquote(link[1:]) not in ids:
                 problems.append(LinkProblem(page, link, "there is no such anchor on that page"))
             continue
-        path, reason = _resolve(posixpath.dirname(page), link)
+        path, reason = _resolve(folder, link)
         if reason:
             problems.append(LinkProblem(page, link, reason))
         elif path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,7 @@ KINDS = {
     "comparison": "compare/index.html?model=qwen3-tiny&model=qwen3-tiny-fp8&model=gpt2",
     "card": f"{MODEL}/index.html",
     "architecture": f"{MODEL}/architecture/index.html",
+    "architecture of an entry": f"{MODEL}/architecture/step_paged/index.html",
     "parameters": f"{MODEL}/parameters/index.html",
     "all parameters": f"{MODEL}/parameters/all/index.html",
     "source": f"{MODEL}/source/index.html",
@@ -97,7 +99,8 @@ def test_kinds_are_all_kinds(whole: SiteReport) -> None:
 
     def kinds(paths: Iterable[str]) -> set[str]:
         below = {path.split("/", 2)[2] for path in paths if path.startswith("models/")}
-        return {"source/*" if path.startswith("source/") and path != "source/index.html" else path for path in below}
+        below = {re.sub(r"^source/(?!index\.html).*", "source/*", path) for path in below}
+        return {re.sub(r"^architecture/(?!index\.html).*", "architecture/*", path) for path in below}
 
     assert kinds(path for path, _ in whole.pages) == kinds(KINDS.values())
 

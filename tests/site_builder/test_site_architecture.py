@@ -178,7 +178,7 @@ def test_blocks_written_one_by_one_are_folded(tmp_path: Path) -> None:
 )
 def test_boxes_never_overlap_and_edges_go_down(graph: tuple[list[tuple[int, int]], set[tuple[int, int]]]) -> None:
     sizes, joined = graph
-    layout = lay_out([(float(w), float(h)) for w, h in sizes], sorted(joined))
+    layout = lay_out(tuple((float(w), float(h)) for w, h in sizes), tuple(sorted(joined)))
     boxes = layout.boxes
     for i, one in enumerate(boxes):
         assert one.x - one.width / 2 >= -1e-6

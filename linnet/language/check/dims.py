@@ -254,6 +254,10 @@ class Dim:
         """The dimension with symbols replaced; names that `values` lacks stay."""
         if self.symbols().isdisjoint(values):
             return self
+        if len(self._terms) == 1:
+            ((coefficient, factors),) = self._terms.values()
+            if coefficient == 1 and len(factors) == 1 and isinstance(factors[0], str):
+                return values[factors[0]]
         result = Dim.of(0)
         for coefficient, factors in self._terms.values():
             product = Dim.of(coefficient)

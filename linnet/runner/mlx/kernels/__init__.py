@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import mlx.core as mx
 
 from linnet.language.program.core import CoreNode, TensorSpec
+from linnet.runner.bounds import Bound, Shapes
 from linnet.runner.mlx.checks import PositionCheck, positions
 from linnet.runner.mlx.primitives import Run, Target
 
@@ -30,22 +31,6 @@ class Call:
 
     generics: Mapping[str, Any]
     results: tuple[TensorSpec, ...]
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Each element of the input `index`, and the `span - 1` positions after it, lie in an axis of `size` elements.
-
-    `label` is how errors name the indexed tensor.
-    """
-
-    index: str
-    size: int
-    label: str
-    span: int = 1
-
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Kernel:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from linnet.runner.mlx.kernels import Bound, Shapes, kernel
+from linnet.runner.bounds import Bound, Shapes
+from linnet.runner.mlx.kernels import kernel
 
 
 def _span(shapes: Shapes) -> list[Bound]:

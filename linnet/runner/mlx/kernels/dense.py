@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from linnet.runner.mlx.kernels import Bound, kernel
+from linnet.runner.bounds import Bound
+from linnet.runner.mlx.kernels import kernel
 from linnet.runner.mlx.primitives import Run
 from linnet.runner.mlx.products import product
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, TensorSpec
+from linnet.runner.bounds import Bound, Shapes
 from linnet.runner.torch.primitives import Target, check_positions
 
 
@@ -31,22 +32,6 @@ class Call:
     generics: Mapping[str, Any]
     results: tuple[TensorSpec, ...]
     device: torch.device
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Each element of the input `index`, and the `span - 1` positions after it, lie in an axis of `size` elements.
-
-    `label` is how errors name the indexed tensor.
-    """
-
-    index: str
-    size: int
-    label: str
-    span: int = 1
-
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 class Kernel:

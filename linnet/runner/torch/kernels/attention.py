@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from linnet.runner.torch.kernels import Bound, Call, kernel
+from linnet.runner.bounds import Bound
+from linnet.runner.torch.kernels import Call, kernel
 from linnet.runner.torch.primitives import check_positions
 
 MASKED = -1e30

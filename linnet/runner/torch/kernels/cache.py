@@ -8,7 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from linnet.runner.torch.kernels import Bound, Shapes, kernel
+from linnet.runner.bounds import Bound, Shapes
+from linnet.runner.torch.kernels import kernel
 
 
 def _span(shapes: Shapes) -> list[Bound]:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from linnet.runner.bounds import Bound
 from linnet.runner.torch.dtypes import BITS
-from linnet.runner.torch.kernels import Bound, Call, kernel
+from linnet.runner.torch.kernels import Call, kernel
 from linnet.runner.torch.primitives import ordered
 
 

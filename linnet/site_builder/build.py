@@ -237,10 +237,17 @@ class _Build:
             _write(self.staging / MARKER, marker)
             _swap(self.staging, self.output)
         else:
-            fresh = [path for path in now.files() if (self.staging / path).is_file()]
-            gone = [path for path in known.files() if path not in now.files()]
+            files = now.files()
+            staged = _files_below(self.staging)
+            fresh = [path for path in files if path in staged]
+            gone = [path for path in known.files() if path not in files]
             _exchange(self.staging, self.output, fresh, gone, marker)
         write_state(self.output, text)
+
+
+def _files_below(folder: Path) -> set[str]:
+    """Every file below a folder, as its path there with slashes."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
 def _write(path: Path, data: bytes) -> None:

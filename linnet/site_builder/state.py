@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class State:
 
     def text(self) -> str:
         """All that is known, as JSON."""
-        parts = {name: {"key": part.key, **asdict(part.rendered)} for name, part in sorted(self.parts.items())}
+        parts = {name: {"key": part.key, **_plain(part.rendered)} for name, part in sorted(self.parts.items())}
         return json.dumps({"schema": SCHEMA, "code": self.code, "whole": self.whole, "parts": parts}, sort_keys=True)
 
 
@@ -118,6 +118,15 @@ def _place(output: Path) -> Path:
     return cache_folder() / "sites" / f"{hashlib.sha256(str(output).encode()).hexdigest()[:32]}.json"
 
 
+def _plain(rendered: Rendered) -> dict[str, Any]:
+    """What `_rendered` reads. Not `asdict`, which copies every word of the search index."""
+    shallow = {item.name: getattr(rendered, item.name) for item in fields(Rendered)}
+    return {**shallow, **{key: [asdict(problem) for problem in shallow[key]] for key in _PROBLEMS}}
+
+
 def _rendered(item: Mapping[str, Any]) -> Rendered:
-    problems = {key: [LinkProblem(**problem) for problem in item[key]] for key in ("problems", "unresolved", "faults")}
+    problems = {key: [LinkProblem(**problem) for problem in item[key]] for key in _PROBLEMS}
     return Rendered(**{**item, **problems})
+
+
+_PROBLEMS = ("problems", "unresolved", "faults")

@@ -23,6 +23,7 @@ from typing import Any
 
 from linnet import nest
 from linnet.language.words import counted
+from linnet.load_options import LoadOptions
 from linnet.registry.bench import (
     BENCH_NAME,
     FIGURES,
@@ -91,7 +92,6 @@ def run_bench(
     *,
     baseline: str | os.PathLike[str] | None,
     with_baseline: bool,
-    weights: Path | None,
     baseline_weights: Path | None,
     prompt: int | None,
     new: int | None,
@@ -99,10 +99,10 @@ def run_bench(
     perplexity: bool,
     output: Path | None,
     watch: Watch,
-    load: Mapping[str, Any],
+    load: LoadOptions,
 ) -> tuple[BenchReport, Path]:
     """See `linnet.nest.bench`; also gives the file that was written."""
-    package = find_here(name_or_dir, load.get("offline"), registry=load.get("registry"))
+    package = find_here(name_or_dir, load.offline, registry=load.registry)
     card = package.card()
     target = _output(package, card, output)
     prompt = prompt if prompt is not None else card.bench.prompt or PROMPT
@@ -115,9 +115,9 @@ def run_bench(
     other = _baseline(package, card, baseline, load) if with_baseline else None
     nest.require_torch()
     place = _place(load)
-    subjects = [_subject(package, weights, prompt, new, place, load)]
+    subjects = [_subject(package, prompt, new, place, load)]
     if other is not None:
-        subjects.append(_subject(other, baseline_weights, prompt, new, place, load))
+        subjects.append(_subject(other, prompt, new, place, load.but(weights=baseline_weights)))
     elif baseline_weights is not None:
         raise nest.NestError(f"weights are given for a baseline, and {card.model.name} has none: name one (--baseline)")
     # Before the timing: a text that is not there should not cost it.
@@ -133,7 +133,7 @@ def run_bench(
     report = BenchReport(
         command=_command(subjects, prompt, new, runs, perplexity, environment.device, load),
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        protocol=Protocol(prompt, new, runs, SEED, load["numerics"], load.get("dtype")),
+        protocol=Protocol(prompt, new, runs, SEED, load.numerics, load.dtype, load.backend),
         environment=environment,
         package=measured[0],
         baseline=measured[1] if len(measured) > 1 else None,
@@ -160,35 +160,31 @@ def find_here(
     return find_package(name, offline=offline, registry=registry)
 
 
-def _baseline(
-    package: Located, card: Card, named: str | os.PathLike[str] | None, load: Mapping[str, Any]
-) -> Located | None:
+def _baseline(package: Located, card: Card, named: str | os.PathLike[str] | None, load: LoadOptions) -> Located | None:
     """The package to compare with. Raises NestError for the package itself, RegistryError for one there is not."""
     name = named or card.bench.baseline
     if name is None:
         return None
     neighbours = None if package.shared else package.folder.absolute().parent
-    found = find_here(name, load.get("offline"), neighbours, load.get("registry"))
+    found = find_here(name, load.offline, neighbours, load.registry)
     if found.folder.resolve() == package.folder.resolve():
         where = "--baseline" if named else "the card's [bench] baseline"
         raise nest.NestError(f"{card.model.name} cannot be its own baseline: name another package ({where})")
     return found
 
 
-def _place(load: Mapping[str, Any]) -> str:
+def _place(load: LoadOptions) -> str:
     """The device, once it is sure that the model can run there in the way that is asked for."""
     from linnet.runner.backend import find_backend
 
-    place = nest.find_device(load.get("device"))
+    place = nest.backend_device(load.backend, load.device)
     if place.split(":")[0] == "meta":
         raise nest.NestError("on the meta device nothing is computed: name one that computes, such as --device cpu")
-    find_backend("torch").choose_mode(load.get("compile"), load.get("fp8"), load["numerics"], place, False)
+    find_backend(load.backend).choose_mode(load.compile, load.fp8, load.numerics, place, False)
     return place
 
 
-def _subject(
-    located: Located, given: Path | None, prompt: int, new: int, place: str, load: Mapping[str, Any]
-) -> _Subject:
+def _subject(located: Located, prompt: int, new: int, place: str, load: LoadOptions) -> _Subject:
     """A package with its weights on this machine, once its program is known to take the prompt."""
     from linnet.language.program.binding import BindError
     from linnet.registry.fetch import fetch_weights
@@ -197,13 +193,12 @@ def _subject(
 
     card = located.card()
     name = card.model.name
-    reference, registry = located.reference, located.registry or load.get("registry")
-    generics = dict(load.get("generics") or {})
-    shapes: dict[str, Any] = {key: load.get(key) for key in ("numerics", "dtype", "offline")}
-    shapes |= {"device": "meta", "registry": registry}
+    reference, registry, given = located.reference, located.registry or load.registry, load.weights
+    generics = dict(load.generics or {})
+    shapes = load.shapes().but(registry=registry)
     try:
         # Shapes only: what a card says of its entries and sizes needs no weights.
-        meta = nest.load(reference, generics=generics, **shapes)
+        meta = nest.load(reference, **shapes.arguments())
         decoder_vocabulary(meta)
     except GenerationError as error:
         raise BenchError(f"{name} cannot be timed: {error}") from None
@@ -212,7 +207,7 @@ def _subject(
     if isinstance(positions, int) and positions < prompt + new:
         raise ContextError(prompt, new, positions)
     try:
-        model = nest.load(reference, generics=generics, **shapes)
+        model = nest.load(reference, **shapes.but(generics=generics).arguments())
     except BindError as error:
         raise BenchError(
             f"{name} does not take {counted(prompt, 'token')} of prompt and {new} new ones: {_first(error)}; "
@@ -221,12 +216,12 @@ def _subject(
     most = meta.generics["MaxSeq"]
     if not given_positions and isinstance(most, int) and most < prompt + new:
         raise ContextError(prompt, new, most)
-    files = fetch_weights(located.folder, card, given, offline=load.get("offline"), registry=load.get("registry"))
+    files = fetch_weights(located.folder, card, given, offline=load.offline, registry=load.registry)
     used = _used_weights(located, card, files, given)
     needed = sum(file.size for file in used.files) + cache_bytes(model)
-    kept = {key: load.get(key) for key in ("numerics", "dtype", "compile", "fp8")}
-    arguments = {**kept, "device": place, "generics": generics, "registry": registry, "offline": True}
-    arguments["weights"] = str(given.absolute()) if given is not None else None
+    options = load.but(device=place, generics=generics, registry=registry, offline=True)
+    # A job is written as JSON.
+    arguments = {**options.arguments(), "weights": str(given.absolute()) if given is not None else None}
     return _Subject(located, card, given, used, arguments, needed)
 
 
@@ -260,8 +255,7 @@ def _measure(subject: _Subject, sizes: Mapping[str, int]) -> dict[str, Any]:
     """One run in a process of its own. Raises BenchError for what went wrong there."""
     from linnet.runner.bench import free_memory
 
-    device = subject.load["device"]
-    free = free_memory(device) if device == "cpu" else None
+    free = free_memory("cpu") if subject.load["device"] == "cpu" else None
     job = {"path": [str(Path(entry).absolute()) for entry in sys.path], "package": subject.reference}
     done = subprocess.run(
         [sys.executable, "-P", "-c", _BOOTSTRAP],
@@ -301,12 +295,12 @@ def _fail(subject: _Subject, kind: str, message: str, free: int | None) -> None:
     )
 
 
-def _score(subject: _Subject, settings: Located, watch: Watch, load: Mapping[str, Any]) -> Score:
+def _score(subject: _Subject, settings: Located, watch: Watch, load: LoadOptions) -> Score:
     """The perplexity of a package on the text, and by the windows, of the `[bench]` of `settings`."""
     from linnet import evaluation
 
-    arguments = {**load, "weights": subject.given, "settings": settings}
-    found = evaluation.evaluate(subject.reference, watch=watch, **arguments)
+    options = load.but(weights=subject.given)
+    found = evaluation.evaluate(subject.reference, watch=watch, settings=settings, options=options)
     result = found.result
     if not math.isfinite(result.perplexity):
         raise EvaluationError(f"{subject.name} has no perplexity that a number holds: {result.nll:.1f} nats a token")
@@ -350,7 +344,7 @@ def _command(
     runs: int,
     perplexity: bool,
     device: str,
-    load: Mapping[str, Any],
+    load: LoadOptions,
 ) -> str:
     """The command that measures the same, every default written out; files by their names alone."""
     words = ["nest", "bench", _name(subjects[0])]
@@ -358,13 +352,14 @@ def _command(
     for option, subject in zip(("--weights", "--baseline-weights"), subjects, strict=False):
         words += [option, subject.weights.given] if subject.weights.given else []
     words += ["--prompt", str(prompt), "--new", str(new), "--runs", str(runs)]
-    words += ["--numerics", load["numerics"], "--device", device]
-    compiled = load.get("compile")
-    chosen = {True: "on", False: "off"}.get(compiled, compiled) if compiled is not None else None
-    for option, value in (("--dtype", load.get("dtype")), ("--compile", chosen), ("--fp8", load.get("fp8"))):
+    words += ["--backend", load.backend] if load.backend != "torch" else []
+    words += ["--numerics", load.numerics, "--device", device]
+    modes: dict[bool | str | None, str | None] = {True: "on", False: "off"}
+    chosen = modes.get(load.compile, str(load.compile) if load.compile is not None else None)
+    for option, value in (("--dtype", load.dtype), ("--compile", chosen), ("--fp8", load.fp8)):
         words += [option, str(value)] if value is not None else []
-    for name, value in (load.get("generics") or {}).items():
-        words += ["--generic", f"{name}={value}"]
+    for name, size in (load.generics or {}).items():
+        words += ["--generic", f"{name}={size}"]
     words += [] if perplexity else ["--no-perplexity"]
     return " ".join(words)
 

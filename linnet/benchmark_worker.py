@@ -8,7 +8,10 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from linnet.runner.loaded import LoadedModel
 
 
 def main(job: Mapping[str, Any]) -> None:
@@ -23,23 +26,31 @@ def main(job: Mapping[str, Any]) -> None:
         from linnet import nest
         from linnet.runner import bench
 
-        device = job["load"]["device"]
+        backend, named = job["load"]["backend"], job["load"]["device"]
+        device = bench.torch_place(backend, named)
         free = bench.free_memory(device)
         sizes = {key: job[key] for key in ("prompt", "new", "seed")}
         model, timing = bench.time_model(lambda: nest.load(job["package"], **job["load"]), device=device, **sizes)
         found: dict[str, Any] = {
             "timing": asdict(timing),
             # What was asked for is not what ran where a CUDA graph could not be captured.
-            "compile": model.fallbacks["decode"].mode if "decode" in model.fallbacks else model.compiled,
-            "fp8": model.fp8 if bench.fp8_weights(model) else None,
+            "compile": _mode(model),
+            "fp8": bench.fp8_form(model),
             "generics": model.generics,
-            "environment": bench.describe_environment(device),
+            "environment": bench.describe_environment(named, backend),
         }
     except Exception as error:
         if os.environ.get("LINNET_DEBUG") == "1":
             traceback.print_exc()
         found = {"error": str(error), "kind": _kind(error), "free": free}
     sys.stdout.write(f"\n{json.dumps(found)}\n")
+
+
+def _mode(model: LoadedModel) -> bool | str:
+    """How decoding ran. A fallback of MLX's is walked."""
+    fallback = model.fallbacks.get("decode")
+    mode: bool | str = model.compiled if fallback is None else getattr(fallback, "mode", False)
+    return mode
 
 
 def _kind(error: Exception) -> str:

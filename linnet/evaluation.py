@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linnet.load_options import LoadOptions
     from linnet.registry.card import Card
     from linnet.registry.datasets import DatasetText
     from linnet.registry.locate import Located
+    from linnet.runner.loaded import LoadedModel
     from linnet.runner.perplexity import Perplexity
     from linnet.runner.tokenizer import TextTokenizer
-    from linnet.runner.torch.module import Model
 
 # Tokens in a window where neither the caller nor the card says, if the cache holds as many.
 WINDOW = 1024
@@ -61,16 +62,17 @@ def evaluate(
     batch: int = 1,
     watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
     settings: Located | None = None,
-    **load: Any,
+    options: LoadOptions,
 ) -> Evaluation:
     """See `linnet.nest.evaluate`; `settings` is another package whose `[bench]` counts instead of this one's."""
     from linnet.registry.package import digest_file
-    from linnet.runner.bench import fp8_weights
+    from linnet.runner.backend import device_name
+    from linnet.runner.bench import fp8_form
     from linnet.runner.perplexity import measure
 
     given = (text, dataset, split)
     found = prepare(
-        name_or_dir, given, window=window, limit_tokens=limit_tokens, batch=batch, settings=settings, load=load
+        name_or_dir, given, window=window, limit_tokens=limit_tokens, batch=batch, settings=settings, options=options
     )
     card, model, tokenizer, ids = found.card, found.model, found.tokenizer, found.ids
     window, read = found.window, found.text
@@ -85,17 +87,18 @@ def evaluate(
             "file": tokenizer.file.name,
             "sha256": digest_file(tokenizer.file)[1],
         },
-        "weights": _weights(card, load.get("weights")),
+        "weights": _weights(card, options.weights),
         "window": window,
         "stride": stride,
         "limit_tokens": limit_tokens,
         "batch": batch,
         "entry": result.entry,
         "dtypes": {name: value for name, value in model.generics.items() if isinstance(value, str)},
+        "backend": options.backend,
         "numerics": model.numerics,
         "compile": model.compiled,
-        "fp8": model.fp8 if fp8_weights(model) else None,
-        "device": str(model.device),
+        "fp8": fp8_form(model),
+        "device": device_name(model),
     }
     return Evaluation(card.model.name, result, protocol)
 
@@ -105,7 +108,7 @@ class Prepared:
     """A package about to be scored: its model, its text as `ids`, the tokens of a window, and the card's stride."""
 
     card: Card
-    model: Model
+    model: LoadedModel
     tokenizer: TextTokenizer
     text: DatasetText
     ids: list[int]
@@ -121,7 +124,7 @@ def prepare(
     limit_tokens: int | None = None,
     batch: int = 1,
     settings: Located | None = None,
-    load: Mapping[str, Any],
+    options: LoadOptions,
 ) -> Prepared:
     """Load a package and read its text: `given` are a file, a dataset and a split, else those of the `[bench]` of
     `settings`, by default the package's own. Raises what `linnet.nest.evaluate` does."""
@@ -129,23 +132,22 @@ def prepare(
     from linnet.registry.locate import find_package
     from linnet.runner.errors import EvaluationError
 
-    offline = load.get("offline")
-    package = find_package(name_or_dir, offline=offline, registry=load.get("registry"))
+    package = find_package(name_or_dir, offline=options.offline, registry=options.registry)
     # Once: what a name means may change between two questions.
-    load = {**load, "registry": package.registry or load.get("registry")}
+    options = options.but(registry=package.registry or options.registry)
     card = package.card()
     asked = settings or package
     bench = asked.card().bench
-    read = _text(asked.folder, asked.card(), *given, offline)
-    given_weights = {key: load.get(key) for key in ("weights", "registry", "offline")}
-    tokenizer = nest.tokenizer(package.reference, **given_weights)
+    read = _text(asked.folder, asked.card(), *given, options.offline)
+    places = {"weights": options.weights, "registry": options.registry, "offline": options.offline}
+    tokenizer = nest.tokenizer(package.reference, **places)  # type: ignore[arg-type]
     ids = tokenizer.encode(read.text, strict=False)
     if limit_tokens is not None:
         if limit_tokens < 2:
             raise EvaluationError(f"{limit_tokens} tokens cannot be predicted: take 2 or more (--limit-tokens)")
         ids = ids[:limit_tokens]
     nest.require_torch()
-    model = nest.load(package.reference, **load)
+    model = nest.load(package.reference, **options.arguments())
     model.tokenizer_source = lambda: tokenizer
     positions = model.generics.get("MaxSeq")
     window = window or bench.window or min(WINDOW, positions if isinstance(positions, int) else WINDOW)
@@ -158,7 +160,7 @@ def prepare(
     return Prepared(card, model, tokenizer, read, ids, window, bench.stride)
 
 
-def _shrink_cache(model: Model, window: int, batch: int) -> None:
+def _shrink_cache(model: LoadedModel, window: int, batch: int) -> None:
     """Where a model is scored through its caches, they hold a window for each row and no more."""
     from linnet.language.program.binding import BindError
     from linnet.runner.errors import WeightsError

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from linnet.gating_measure import Measurement, Measuring, Pair, measure_pair
+from linnet.load_options import LoadOptions
 from linnet.registry.bench import BenchReport
 from linnet.registry.cache import Cache
 from linnet.registry.changes import changed_packages
@@ -37,18 +38,17 @@ from linnet.registry.semver import is_release, precedence, version_fault
 from linnet.registry.store.base import StoreError
 
 NESTS = Path("nests")
-MEASURED = ("perplexity", "speed", "memory")
+MEASURED = ("perplexity", "parity", "speed", "memory")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is measured with: see `linnet.nest.gate`."""
 
-    weights: Path | None
     limit_tokens: int | None
     runs: int
     watch: Callable[[Sequence[Any]], Iterable[Any]]
-    load: Mapping[str, Any]
+    load: LoadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,10 @@ def gate(
     bench: bool = True,
     since: str | None = None,
     nests: Path = NESTS,
-    weights: Path | None = None,
     limit_tokens: int | None = None,
     runs: int = 3,
     watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-    load: Mapping[str, Any],
+    load: LoadOptions,
 ) -> GateRun:
     """See `linnet.nest.gate`."""
     folders = [working_folder(name, nests) for name in packages]
@@ -122,7 +121,7 @@ def gate(
         here = {folder.resolve() for folder in changed}
         folders = [folder for folder in folders if folder.resolve() in here] if folders else changed
     registry = Source(configured_registries(against)[0], Cache()).registry
-    how = Plan(weights, limit_tokens, runs, watch, load) if bench else None
+    how = Plan(limit_tokens, runs, watch, load) if bench else None
     return GateRun(registry.url, tuple(_gate(folder, registry, how) for folder in folders), since)
 
 
@@ -143,15 +142,15 @@ def gate_for_publish(
     old, findings = compared.old, list(compared.findings)
     if compared.record is None or compared.unchanged or old is None:
         return compared.report()
-    skipped: dict[str, str] = {}
+    skipped = {"parity": "nest gate compares the engines"}
     judged = []
     then = recorded_bench(compared.record)
     version = compared.record.version
     allowed = limits(compared.new.card)
     if bench is None:
-        skipped = dict.fromkeys(MEASURED, "nothing was measured (nest bench, nest gate)")
+        skipped |= dict.fromkeys(MEASURED, "nothing was measured (nest bench, nest gate)")
     elif then is None:
-        skipped = dict.fromkeys(MEASURED, f"{version} has no figures on record")
+        skipped |= dict.fromkeys(("perplexity", "speed", "memory"), f"{version} has no figures on record")
     else:
         found, more = judge_scores(then.package.perplexity, bench.package.perplexity, allowed, version)
         judged += [found] if found is not None else []
@@ -216,7 +215,7 @@ def _unmeasurable(compared: Compared, plan: Plan | None) -> str | None:
     if compared.checked_wrong:
         return "the package does not pass its check"
     assert compared.old is not None
-    if compared.old.same_program(compared.new) and plan.weights is None:
+    if compared.old.same_program(compared.new) and plan.load.weights is None:
         return f"program and weights are those of {compared.old.version}"
     return None
 
@@ -225,10 +224,9 @@ def _measure(compared: Compared, registry: Registry, plan: Plan) -> Measurement:
     assert compared.record is not None
     assert compared.old is not None
     record = compared.record
-    offline = plan.load.get("offline")
-    published = Client(registry.url, offline=offline).folder(Resolved(registry.url, record, compared.sha256))
+    published = Client(registry.url, offline=plan.load.offline).folder(Resolved(registry.url, record, compared.sha256))
     same = compared.old.same_weights(compared.new)
-    how = Measuring(plan.load, plan.limit_tokens, plan.runs, plan.weights, plan.weights if same else None, plan.watch)
+    how = Measuring(plan.load, plan.limit_tokens, plan.runs, plan.load.weights if same else None, plan.watch)
     pair = Pair(
         working=compared.package,
         card=compared.package.card(),

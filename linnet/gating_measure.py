@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import math
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,6 +15,8 @@ from typing import Any
 from linnet import evaluation, nest
 from linnet.benchmark import NEW, PROMPT, BenchError, BenchMemoryError, run_bench
 from linnet.language.program.binding import BindError
+from linnet.load_options import LoadOptions
+from linnet.parity import run_parity
 from linnet.registry.bench import BenchReport
 from linnet.registry.card import Card
 from linnet.registry.errors import Problem, RegistryError
@@ -26,7 +29,8 @@ from linnet.registry.gate_figures import (
 )
 from linnet.registry.gate_findings import NOTICE, REGRESSION, GateFinding
 from linnet.registry.locate import Located
-from linnet.runner.errors import EvaluationError, GenerationError, NonFiniteError, RunnerError
+from linnet.registry.package import human_size
+from linnet.runner.errors import EvaluationError, GenerationError, ModeError, NonFiniteError, RunnerError
 
 Watch = Callable[[Sequence[Any]], Iterable[Any]]
 RUNS = 3
@@ -42,13 +46,12 @@ class UndoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """How the gate measures. `load` are arguments of `nest.load`; `weights`, where given, is a file or folder that both
-    versions take, since their weights are the same."""
+    """How the gate measures. The weights of `load` are the working package's, and `published_weights` the published
+    version's, where they are the same."""
 
-    load: Mapping[str, Any]
+    load: LoadOptions
     limit_tokens: int | None = None
     runs: int = RUNS
-    weights: Path | None = None
     published_weights: Path | None = None
     watch: Watch = iter
 
@@ -88,15 +91,19 @@ def measure_pair(pair: Pair, how: Measuring) -> Measurement:
         nest.require_torch()
     except nest.TorchMissingError as error:
         problem = Problem("gate.torch", pair.card.model.name, f"{error}.", "Or measure nothing: --no-bench.")
-        done.could_not(("perplexity", "speed", "memory"), [problem])
+        done.could_not(("perplexity", "parity", "speed", "memory"), [problem])
         return done
     try:
         _perplexity(pair, how, done)
     except UndoneError as error:
         done.could_not(("perplexity",), error.problems)
     if any(finding.kind in ("run-failed", "perplexity-not-finite") for finding in done.findings):
-        done.skipped |= dict.fromkeys(("speed", "memory"), "the model does not run")
+        done.skipped |= dict.fromkeys(("parity", "speed", "memory"), "the model does not run")
         return done
+    try:
+        _parity(pair, how, done)
+    except RegistryError as error:
+        done.could_not(("parity",), error.problems)
     try:
         _speed(pair, how, done)
     except (UndoneError, RegistryError) as error:
@@ -109,7 +116,7 @@ def _perplexity(pair: Pair, how: Measuring, done: Measurement) -> None:
         done.skipped["perplexity"] = "the card's [bench] names no dataset"
         return
     try:
-        after = score_windows(pair.working, pair.working, how, how.weights)
+        after = score_windows(pair.working, pair.working, how, how.load.weights)
     except EvaluationError as error:
         done.skipped["perplexity"] = str(error)
         return
@@ -139,10 +146,10 @@ def score_windows(package: Located, settings: Located, how: Measuring, weights: 
     """
     from linnet.runner.perplexity import measure
 
-    load = {**how.load, "weights": weights}
+    options = how.load.but(weights=weights)
     # What the device holds of the model before is collected first.
     gc.collect()
-    found = evaluation.prepare(str(package.folder), limit_tokens=how.limit_tokens, settings=settings, load=load)
+    found = evaluation.prepare(str(package.folder), limit_tokens=how.limit_tokens, settings=settings, options=options)
     starts = range(0, max(1, len(found.ids) - 1), found.window)
     sums: list[float] = []
     tokens: list[int] = []
@@ -153,6 +160,46 @@ def score_windows(package: Located, settings: Located, how: Measuring, weights: 
         tokens.append(scored.tokens)
     digest = hashlib.sha256(array("q", found.ids).tobytes()).hexdigest()
     return Windows(tuple(sums), tuple(tokens), digest)
+
+
+def _parity(pair: Pair, how: Measuring, done: Measurement) -> None:
+    """Both engines on the working package, in f32."""
+    reason = _one_engine(pair, how)
+    if reason is not None:
+        done.skipped["parity"] = reason
+        return
+    options = how.load.but(dtype="f32", numerics="engine", device=None, compile=None, fp8=None)
+    gc.collect()
+    try:
+        found = run_parity(str(pair.working.folder), watch=how.watch, options=options)
+    except (ModeError, GenerationError, EvaluationError) as error:
+        done.skipped["parity"] = str(error)
+        return
+    except (RunnerError, BindError) as error:
+        done.findings.append(_failed(error))
+        return
+    if not found.ok:
+        first, second = found.backends
+        worst = f"differ by {found.output.largest:.3g}, and {found.tolerance:.3g} is allowed"
+        help = "nest parity tells where they part: in most cases an op whose body says less than it means."
+        message = f"The results of {first} and {second} {worst}."
+        done.findings.append(GateFinding("parity-lost", REGRESSION, "", message, help))
+
+
+def _one_engine(pair: Pair, how: Measuring) -> str | None:
+    """Why the engines are not compared; None where they are."""
+    from linnet.runner.bench import free_memory
+
+    try:
+        nest.require_mlx()
+    except nest.MlxMissingError:
+        return "MLX is not installed"
+    model = nest.load(str(pair.working.folder), **how.load.shapes().arguments())
+    needed = 2 * 4 * sum(math.prod(entry.shape) for entry in model._bound.manifest.entries)
+    free = free_memory("cpu")
+    if free is not None and needed > free:
+        return f"two models in f32 take {human_size(needed)}, and {human_size(free)} are free"
+    return None
 
 
 def _speed(pair: Pair, how: Measuring, done: Measurement) -> None:
@@ -171,7 +218,6 @@ def _speed(pair: Pair, how: Measuring, done: Measurement) -> None:
 
 def _bench(pair: Pair, how: Measuring) -> BenchReport:
     """Time the working package beside the published version. Raises UndoneError."""
-    own = {key: value for key, value in how.load.items() if key != "weights"}
     _free_device(how)
     try:
         with tempfile.TemporaryDirectory(prefix="linnet-gate-") as scratch:
@@ -179,7 +225,6 @@ def _bench(pair: Pair, how: Measuring) -> BenchReport:
                 str(pair.working.folder),
                 baseline=str(pair.published.folder),
                 with_baseline=True,
-                weights=how.weights,
                 baseline_weights=how.published_weights,
                 prompt=None,
                 new=None,
@@ -187,7 +232,7 @@ def _bench(pair: Pair, how: Measuring) -> BenchReport:
                 perplexity=False,
                 output=Path(scratch) / "bench.json",
                 watch=how.watch,
-                load=own,
+                load=how.load,
             )
         return report
     except BenchMemoryError as error:
@@ -205,7 +250,7 @@ def _bench(pair: Pair, how: Measuring) -> BenchReport:
 def _free_device(how: Measuring) -> None:
     """The models that were scored are collected: the processes that are timed need the room."""
     gc.collect()
-    if nest.find_device(how.load.get("device")).startswith("cuda"):
+    if how.load.backend == "torch" and nest.find_device(how.load.device).startswith("cuda"):
         import torch
 
         torch.cuda.empty_cache()
@@ -216,11 +261,11 @@ def _untimed(package: Located, card: Card, how: Measuring) -> str | None:
     from linnet.runner.generate import decoder_vocabulary
 
     positions = (card.bench.prompt or PROMPT) + (card.bench.new or NEW)
-    load = {**how.load, "device": "meta", "weights": None, "compile": None, "fp8": None}
+    shapes = how.load.shapes()
     try:
-        model = nest.load(str(package.folder), **load)
-        decoder_vocabulary(model)
-        nest.load(str(package.folder), **{**load, "generics": {**(load.get("generics") or {}), "MaxSeq": positions}})
+        decoder_vocabulary(nest.load(str(package.folder), **shapes.arguments()))
+        sized = shapes.but(capacity=None, generics={**(shapes.generics or {}), "MaxSeq": positions})
+        nest.load(str(package.folder), **sized.arguments())
     except GenerationError as error:
         return str(error)
     except BindError as error:

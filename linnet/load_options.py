@@ -6,7 +6,28 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    import os
+
+    import torch
+
+
+class LoadArguments(TypedDict, total=False):
+    """What `linnet.nest.load` takes beside a package and a backend, as its users write it."""
+
+    numerics: str
+    device: str | torch.device | None
+    dtype: str | torch.dtype | None
+    generics: Mapping[str, int | str] | None
+    weights: str | os.PathLike[str] | None
+    compile: bool | str | None
+    fp8: str | None
+    registry: str | None
+    trainable: bool
+    offline: bool | None
+    capacity: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +49,7 @@ class LoadOptions:
     @classmethod
     def of(cls, **given: Any) -> LoadOptions:
         """From what users give `nest.load`. Raises NestError for a dtype that is none, TypeError for other names."""
-        from linnet.nest import dtype_name
+        from linnet.loading import dtype_name
 
         named = dict(given)
         if named.get("dtype") is not None:
@@ -49,7 +70,7 @@ class LoadOptions:
 
     def shapes(self) -> LoadOptions:
         """For a model of shapes alone, on the meta device of torch, whatever it is to run on."""
-        return self.but(backend="torch", numerics="equivalent", device="meta", weights=None, compile=None, fp8=None)
+        return self.but(backend="torch", device="meta", weights=None, compile=None, fp8=None)
 
     def with_positions(self, positions: int) -> LoadOptions:
         """With caches of so many positions, where nobody said how many."""

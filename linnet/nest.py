@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from linnet.generation import open_tokenizer
-from linnet.runner.garbage import own_garbage
+from linnet.load_options import LoadArguments, LoadOptions
+from linnet.loading import (
+    NUMERICS,
+    DeviceError,
+    MlxMissingError,
+    NestError,
+    SourceError,
+    TorchMissingError,
+    backend_device,
+    dtype_name,
+    find_device,
+    load_package,
+    require_mlx,
+    require_torch,
+)
 from linnet.runner.levels import SMOKE_LEVELS
 
 if TYPE_CHECKING:
@@ -24,66 +36,57 @@ if TYPE_CHECKING:
     from linnet.convert.source import Watch
     from linnet.demo import DemoResult
     from linnet.evaluation import Evaluation
-    from linnet.language.diagnostics import Diagnostic
-    from linnet.language.program.binding import BoundProgram
-    from linnet.language.program.checked import Program
     from linnet.parity import ParityReport
     from linnet.quantize.original import Quantized
     from linnet.registry.bench import BenchReport
-    from linnet.registry.bindings import Bindings
-    from linnet.registry.card import Card
     from linnet.registry.gate_report import GateRun
-    from linnet.registry.match import Match
     from linnet.registry.publish import Published
     from linnet.registry.push import PushResult
     from linnet.registry.report import CheckReport
+    from linnet.runner.loaded import LoadedModel
+    from linnet.runner.mlx.module import Model as MlxModel
     from linnet.runner.tokenizer import TextTokenizer
     from linnet.runner.torch.module import Model
-    from linnet.runner.torch.weights import WeightSource
 
+__all__ = [
+    "NUMERICS",
+    "DeviceError",
+    "MlxMissingError",
+    "NestError",
+    "SourceError",
+    "TorchMissingError",
+    "backend_device",
+    "bench",
+    "check",
+    "convert",
+    "demo",
+    "dtype_name",
+    "evaluate",
+    "find_device",
+    "gate",
+    "index",
+    "load",
+    "parity",
+    "publish",
+    "push",
+    "quantize",
+    "require_mlx",
+    "require_torch",
+    "tokenizer",
+]
 Generics = Mapping[str, int | str]
-NUMERICS = ("exact", "equivalent", "fast", "engine")
 
 
-class NestError(Exception):
-    """What `nest` itself refuses; the message names the thing and the next step."""
-
-
-class DeviceError(NestError):
-    """A device that torch does not know, or that this machine does not have."""
-
-
-class TorchMissingError(NestError):
-    """torch, or what is used beside it, is not installed."""
-
-    def __init__(self, missing: str) -> None:
-        super().__init__(
-            f"running a model needs {missing}, which is not installed: pip install numpy safetensors tokenizers torch "
-            "(the README says how to get a CPU-only torch)"
-        )
-
-
-class MlxMissingError(NestError):
-    """MLX is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            'backend="mlx" needs mlx, which is not installed: pip install mlx on a Mac with Apple silicon, '
-            "pip install 'mlx[cpu]' on Linux"
-        )
-
-
-class SourceError(NestError):
-    """A package's source that does not check. `diagnostics` says why."""
-
-    def __init__(self, file: Path, diagnostics: Iterable[Diagnostic]) -> None:
-        self.file = file
-        self.diagnostics = tuple(diagnostics)
-        errors = [item for item in self.diagnostics if item.severity == "error"]
-        first = f": {errors[0].span.location()}: {errors[0].code} {errors[0].message}" if errors else ""
-        super().__init__(f"{file} does not check{first}; `linnet check {file}` shows all of it")
-
-
+@overload
+def load(
+    name_or_dir: str | os.PathLike[str], *, backend: Literal["torch"] = ..., **options: Unpack[LoadArguments]
+) -> Model: ...
+@overload
+def load(
+    name_or_dir: str | os.PathLike[str], *, backend: Literal["mlx"], **options: Unpack[LoadArguments]
+) -> MlxModel: ...
+@overload
+def load(name_or_dir: str | os.PathLike[str], *, backend: str, **options: Unpack[LoadArguments]) -> LoadedModel: ...
 def load(
     name_or_dir: str | os.PathLike[str],
     *,
@@ -99,7 +102,7 @@ def load(
     trainable: bool = False,
     offline: bool | None = None,
     capacity: int | None = None,
-) -> Model:
+) -> LoadedModel:
     """A package as a running model, a `torch.nn.Module`; with `backend="mlx"` a `linnet.runner.mlx.module.Model`, which
     has the same interface but for torch's own part of it.
 
@@ -129,47 +132,20 @@ def load(
     generics, DeviceError for the device, ModeError for `compile` and `fp8`, and WeightsError for bytes that
     cannot be used.
     """
-    _refuse_unsupported(backend, numerics)
-    from linnet.checking import weight_source
-    from linnet.registry.bindings import read_bindings
-    from linnet.registry.fetch import fetch_weights
-    from linnet.registry.locate import find_package
-    from linnet.runner.backend import find_backend
-
-    package = find_package(name_or_dir, offline=offline, registry=registry)
-    card = package.card()
-    generics = _with_capacity(card, generics or {}, capacity)
-    with own_garbage():
-        program = _checked_program(package.folder, card)
-        bindings = read_bindings(package.folder, card)
-        stored, bound = _bind(program, card, dtype, generics, bindings)
-    require_torch()
-    if backend == "mlx":
-        require_mlx()
-    runner = find_backend(backend)
-    # MLX knows its own devices.
-    place = device if backend == "mlx" else find_device(device)
-    # Before any weight is fetched.
-    runner.choose_mode(compile, fp8, numerics, place, trainable)
-    settings: dict[str, Any] = {
-        "entry": card.source.entry,
-        "numerics": numerics,
-        "device": place,
-        "trainable": trainable,
-        "compile": compile,
-        "fp8": fp8,
-    }
-    tensors: Mapping[str, torch.Tensor] | WeightSource
-    if place == "meta" and weights is None:
-        tensors = _shapes(bound, bindings, shrunk=bool(generics))
-    else:
-        files = fetch_weights(package.folder, card, _given_path(weights), offline=offline, registry=registry)
-        strict = backend == "mlx"
-        match = _matched(package.folder, card, files, stored, bindings, generics, strict=strict)
-        tensors = weight_source(match, files)
-    model: Model = runner.load_model(bound, tensors, convert=dtype is not None, **settings)
-    model.tokenizer_source = partial(open_tokenizer, package.folder, card, _given_path(weights), offline)
-    return model
+    options = LoadOptions.of(
+        backend=backend,
+        numerics=numerics,
+        device=device,
+        dtype=dtype,
+        generics=generics,
+        weights=weights,
+        compile=compile,
+        fp8=fp8,
+        capacity=capacity,
+        registry=registry,
+        offline=offline,
+    )
+    return load_package(name_or_dir, options, trainable=trainable)
 
 
 def tokenizer(
@@ -330,7 +306,9 @@ def evaluate(
     from linnet import evaluation
 
     settings: dict[str, Any] = {"split": split, "window": window, "stride": stride, "limit_tokens": limit_tokens}
-    return evaluation.evaluate(name_or_dir, text=text, dataset=dataset, batch=batch, watch=watch, **settings, **load)
+    options = LoadOptions.of(**load)
+    read: Any = {"text": text, "dataset": dataset, "batch": batch, "watch": watch}
+    return evaluation.evaluate(name_or_dir, **read, **settings, options=options)
 
 
 def bench(
@@ -345,14 +323,7 @@ def bench(
     perplexity: bool = True,
     output: str | os.PathLike[str] | None = None,
     watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-    numerics: str = "equivalent",
-    device: str | torch.device | None = None,
-    dtype: str | torch.dtype | None = None,
-    generics: Generics | None = None,
-    compile: bool | str | None = None,
-    fp8: str | None = None,
-    registry: str | None = None,
-    offline: bool | None = None,
+    **load: Any,
 ) -> BenchReport:
     """Time a package beside its baseline, and write the figures to `output`, else to `bench.json` beside the card.
 
@@ -370,7 +341,6 @@ def bench(
         name_or_dir,
         baseline=None if isinstance(baseline, bool) else baseline,
         with_baseline=baseline is not False,
-        weights=_given_path(weights),
         baseline_weights=_given_path(baseline_weights),
         prompt=prompt,
         new=new,
@@ -378,10 +348,7 @@ def bench(
         perplexity=perplexity,
         output=_given_path(output),
         watch=watch,
-        load={
-            **{"numerics": numerics, "device": device, "dtype": dtype and dtype_name(dtype), "generics": generics},
-            **{"compile": compile, "fp8": fp8, "registry": registry, "offline": offline},
-        },
+        load=LoadOptions.of(weights=weights, **load),
     )
     return report
 
@@ -406,7 +373,6 @@ def parity(
     "f32" or "bf16"; None the card's. `watch` is handed what is run, and hands it on. The other arguments are those of
     `load`. Raises what `load` does, NestError for the arguments, and NonFiniteError.
     """
-    from linnet.load_options import LoadOptions
     from linnet.parity import run_parity
 
     options = LoadOptions.of(numerics=numerics, dtype=dtype, **load)
@@ -447,14 +413,7 @@ def gate(
     limit_tokens: int | None = None,
     runs: int = 3,
     watch: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-    numerics: str = "equivalent",
-    device: str | torch.device | None = None,
-    dtype: str | torch.dtype | None = None,
-    generics: Generics | None = None,
-    compile: bool | str | None = None,
-    fp8: str | None = None,
-    registry: str | None = None,
-    offline: bool | None = None,
+    **load: Any,
 ) -> GateRun:
     """Compare packages, by their names in `nests` or their folders, with their last published versions in `against`
     (None: the first of LINNET_REGISTRY).
@@ -474,14 +433,10 @@ def gate(
         bench=bench,
         since=since,
         nests=Path(nests).expanduser(),
-        weights=_given_path(weights),
         limit_tokens=limit_tokens,
         runs=runs,
         watch=watch,
-        load={
-            **{"numerics": numerics, "device": device, "dtype": dtype and dtype_name(dtype), "generics": generics},
-            **{"compile": compile, "fp8": fp8, "registry": registry, "offline": offline},
-        },
+        load=LoadOptions.of(weights=weights, **load),
     )
 
 
@@ -504,165 +459,3 @@ def demo(
 
 def _given_path(path: str | os.PathLike[str] | None) -> Path | None:
     return Path(path).expanduser() if path is not None else None
-
-
-def _refuse_unsupported(backend: str, numerics: str) -> None:
-    from linnet.runner.backend import BACKENDS
-
-    if backend not in BACKENDS:
-        raise NestError(f"backend={backend!r} is not known; write one of {', '.join(BACKENDS)}")
-    if numerics not in NUMERICS:
-        raise NestError(f"numerics={numerics!r} is not known; write one of {', '.join(NUMERICS)}")
-
-
-def _with_capacity(card: Card, generics: Generics, capacity: int | None) -> Generics:
-    """The generics with `MaxSeq` as `capacity` says. Raises NestError for a capacity that cannot be."""
-    if capacity is None:
-        return generics
-    if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
-        raise NestError(f"capacity={capacity!r} is not a count of positions from 1 up")
-    if "MaxSeq" not in card.generics:
-        raise NestError(
-            f"capacity={capacity} is the size of a cache (MaxSeq), which {card.model.name} does not have: leave it out"
-        )
-    given = generics.get("MaxSeq", capacity)
-    if given != capacity:
-        raise NestError(f"capacity={capacity} and generics={{'MaxSeq': {given}}} differ: give one of them")
-    return {**generics, "MaxSeq": capacity}
-
-
-def require_mlx() -> None:
-    """Import MLX. Raises MlxMissingError."""
-    try:
-        import_module("mlx.core")
-    except ModuleNotFoundError:
-        raise MlxMissingError from None
-
-
-def require_torch(*also: str) -> None:
-    """Import what the runner needs, and the modules `also`. Raises TorchMissingError."""
-    try:
-        for name in ("torch", "safetensors", *also):
-            import_module(name)
-    except ModuleNotFoundError as error:
-        raise TorchMissingError(error.name or "torch") from None
-
-
-def _checked_program(folder: Path, card: Card) -> Program:
-    from linnet.language.check import load as check_source
-    from linnet.registry.package import FILE_BYTES, package_path, read_file
-
-    # Says what is wrong with a file that is absent, no file, or cannot be read.
-    read_file(folder, card.source.path, FILE_BYTES)
-    file = package_path(folder, card.source.path)
-    checked = check_source(file)
-    if checked.program is None or not checked.ok:
-        raise SourceError(file, checked.diagnostics)
-    return checked.program
-
-
-def _bind(
-    program: Program, card: Card, dtype: str | torch.dtype | None, generics: Generics, bindings: Bindings
-) -> tuple[BoundProgram, BoundProgram]:
-    """The program with the dtypes that its weights are stored in, and with those that it runs in."""
-    from linnet.language.program.binding import bind
-
-    own = bind(program, card.source.root, card.generics)
-    # A binding to a path that the package does not have is an error, whatever the generics of this load.
-    bindings.resolve(own.manifest)
-    stored = bind(program, card.source.root, {**card.generics, **generics}) if generics else own
-    if dtype is None:
-        return stored, stored
-    name = dtype_name(dtype)
-    floating = {
-        decl.name: name
-        for decl in stored.block.generics
-        if decl.kind != "Dim" and stored.generics.get(decl.name) in _FLOATS
-    }
-    return stored, bind(program, card.source.root, {**stored.generics, **floating, **generics})
-
-
-_FLOATS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
-
-
-def dtype_name(dtype: str | torch.dtype) -> str:
-    """Linnet's name of a floating dtype, given in Linnet's words ("bf16") or in torch's."""
-    text = str(dtype).removeprefix("torch.")
-    for name, native in _FLOATS.items():
-        if text in (name, native):
-            return name
-    raise NestError(f"dtype={text!r} is not a floating dtype; write one of {', '.join(_FLOATS)}")
-
-
-def find_device(device: str | torch.device | None) -> str:
-    """A device that torch can put tensors on; None is the GPU where there is one. Raises DeviceError, which names those
-    that there are."""
-    import torch
-
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        place = torch.device(str(device))
-    except RuntimeError:
-        raise DeviceError(
-            f"device={str(device)!r} is not known to torch; this machine has {', '.join(_devices())} and meta"
-        ) from None
-    try:
-        torch.empty(1, device=place)
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, AssertionError, ImportError) as error:
-        # Builds of torch without a device's code say so with any of these, some at great length.
-        reason = (str(error).splitlines() or ["it cannot hold a tensor"])[0].partition(". ")[0].rstrip(".")
-        raise DeviceError(
-            f"device={str(device)!r} cannot be used here ({reason}); this machine has {', '.join(_devices())}: "
-            "name one of them, or leave device= out"
-        ) from None
-    return str(place)
-
-
-def _devices() -> list[str]:
-    """The devices that compute here, as torch names them."""
-    import torch
-
-    kind = torch.accelerator.current_accelerator(check_available=True)
-    count = torch.accelerator.device_count() if kind is not None else 0
-    return ["cpu", *(f"{kind.type}:{i}" for i in range(count) if kind is not None)]
-
-
-def _shapes(bound: BoundProgram, bindings: Bindings, *, shrunk: bool) -> dict[str, torch.Tensor]:
-    """Shapes of the weights that a checkpoint nobody has read is known to hold: those that the bindings name."""
-    import torch
-
-    named = bindings.resolve(bound.manifest, shrunk=shrunk).written
-    return {e.path: torch.empty(e.shape, device="meta") for e in bound.manifest.entries if e.path in named}
-
-
-def _matched(
-    package: Path,
-    card: Card,
-    files: Mapping[str, Path],
-    stored: BoundProgram,
-    bindings: Bindings,
-    generics: Generics,
-    *,
-    strict: bool,
-) -> Match:
-    """The tensor of each parameter. Raises RegistryError where headers and manifest do not agree, and with `strict`
-    where nothing reads a tensor."""
-    from linnet.registry.errors import RegistryError
-    from linnet.registry.headers import join_headers, read_headers
-    from linnet.registry.match import few, match_weights, under_other_generics, unread
-    from linnet.registry.recipe import with_recipe
-
-    table = with_recipe(package, card, join_headers(read_headers(files)))
-    resolved = bindings.resolve(stored.manifest, shrunk=bool(generics))
-    match = match_weights(stored.manifest, resolved, table, card.weights.unused)
-    other = [name for name, value in generics.items() if card.generics.get(name) != value]
-    if match.problems:
-        problems = few(match.problems)
-        raise RegistryError(under_other_generics(problems, other) if other else problems)
-    # A smaller model leaves tensors over.
-    if strict and match.unused and not other:
-        raise RegistryError([unread(match, table)])
-    return match

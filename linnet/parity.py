@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from linnet import nest
 from linnet.load_options import LoadOptions
 from linnet.registry.locate import Located, find_package
-from linnet.runner.errors import EvaluationError, GenerationError
+from linnet.runner.errors import ContextError, EvaluationError, GenerationError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,7 +88,10 @@ def run_parity(
         raise nest.NestError(f"{card.model.name} decodes nothing, so that it reads no prompt: leave it out (--prompt)")
     inputs = _prompt(package, shapes, prompt, options) if decodes else _inputs(shapes, card)
     if decodes:
-        options = options.with_positions(inputs[0].shape[1] + steps)
+        length, most = inputs[0].shape[1], int(shapes.generics["MaxSeq"])
+        if length + steps > most:
+            raise ContextError(length, steps, most)
+        options = options.with_positions(length + steps)
 
     def load(backend: str, dtype: str | None) -> Engine:
         found = options.but(backend=backend, dtype=dtype)

@@ -14,6 +14,7 @@ from typing import Any
 from linnet import nest
 from linnet.benchmark import find_here, run_bench
 from linnet.gating import gate_for_publish
+from linnet.load_options import LoadOptions
 from linnet.registry.bench import BENCH_NAME, BenchReport, read_bench, sources_digest
 from linnet.registry.configured import configured_registries
 from linnet.registry.errors import PackageError, Problem, RegistryError, bare, listed, nearest, shown
@@ -194,7 +195,6 @@ def measure(package: Located, weights: Path | None, watch: Watch) -> BenchReport
         _reference(package),
         baseline=None,
         with_baseline=True,
-        weights=weights,
         baseline_weights=None,
         prompt=None,
         new=None,
@@ -202,10 +202,7 @@ def measure(package: Located, weights: Path | None, watch: Watch) -> BenchReport
         perplexity=True,
         output=None,
         watch=watch,
-        load={
-            **{"numerics": "equivalent", "device": None, "dtype": None, "generics": None},
-            **{"compile": None, "fp8": None, "offline": None},
-        },
+        load=LoadOptions(weights=weights),
     )[0]
 
 

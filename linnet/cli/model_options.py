@@ -10,10 +10,17 @@ from typing import Any
 import click
 
 from linnet.cli.frame import Command, offline_option, registry_option
+from linnet.load_options import LoadOptions
 
+BACKENDS = ("torch", "mlx")
 NUMERICS = ("exact", "equivalent", "fast", "engine")
 DTYPES = ("f16", "bf16", "f32", "f64")
-COMPILE = {"off": False, "on": True, "inductor": "inductor", "reduce-overhead": "reduce-overhead"}
+COMPILE: dict[str, bool | str] = {
+    "off": False,
+    "on": True,
+    "inductor": "inductor",
+    "reduce-overhead": "reduce-overhead",
+}
 FP8 = ("stream", "decoded")
 
 
@@ -57,6 +64,9 @@ _OPTIONS = (
     weights_option,
     generics_option,
     click.option(
+        "--backend", type=click.Choice(BACKENDS), default="torch", show_default=True, help="The engine that runs it."
+    ),
+    click.option(
         "--numerics",
         type=click.Choice(NUMERICS),
         default="equivalent",
@@ -69,7 +79,9 @@ _OPTIONS = (
     click.option(
         "--fp8", type=click.Choice(FP8), help="How fast multiplies by FP8 weights; by default by free memory."
     ),
-    click.option("--device", help="A torch device, such as cpu or cuda:1; by default the GPU where there is one."),
+    click.option(
+        "--device", help="A device of the engine's, such as cpu or cuda:1; by default the GPU where there is one."
+    ),
     click.option("--dtype", type=click.Choice(DTYPES), help="Convert floating weights as they load, and run in that."),
     registry_option,
     offline_option,
@@ -77,15 +89,19 @@ _OPTIONS = (
 
 
 def model_options(command: Command) -> Command:
-    """The options of `nest.load`, collected into the one argument `load`, which are its keyword arguments."""
+    """The options of `nest.load`, collected into the one argument `load`, a LoadOptions."""
 
     @functools.wraps(command)
     def collected(*words: Any, **named: Any) -> Any:
-        generics = dict(named.pop("generics"))
-        load = {key: named.pop(key) for key in ("weights", "numerics", "device", "dtype", "fp8", "registry")}
-        load |= {"generics": generics or None, "offline": True if named.pop("offline") else None}
+        names = ("backend", "weights", "numerics", "device", "dtype", "fp8", "registry")
+        given = {name: named.pop(name) for name in names}
         compiled = named.pop("compiled")
-        load["compile"] = COMPILE[compiled] if compiled is not None else None
+        load = LoadOptions(
+            **given,
+            generics=dict(named.pop("generics")) or None,
+            offline=True if named.pop("offline") else None,
+            compile=COMPILE[compiled] if compiled is not None else None,
+        )
         return command(*words, load=load, **named)
 
     decorated: Callable[..., Any] = collected

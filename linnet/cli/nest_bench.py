@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from linnet.cli.model_options import model_options
 from linnet.cli.output import progress, table
 
 if TYPE_CHECKING:
+    from linnet.load_options import LoadOptions
     from linnet.registry.bench import BenchReport
 
 
@@ -47,7 +48,7 @@ def command(
     runs: int,
     no_perplexity: bool,
     output: Path | None,
-    load: dict[str, Any],
+    load: LoadOptions,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -63,12 +64,10 @@ def command(
 
     if baseline is not None and no_baseline:
         raise click.UsageError("--baseline and --no-baseline contradict each other: give one of them.")
-    weights = load.pop("weights")
     report, written = run_bench(
         package,
         baseline=baseline,
         with_baseline=not no_baseline,
-        weights=weights,
         baseline_weights=baseline_weights,
         prompt=prompt,
         new=new,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,7 @@ from linnet.cli.output import progress, table
 
 if TYPE_CHECKING:
     from linnet.evaluation import Evaluation
+    from linnet.load_options import LoadOptions
 
 
 @click.command("eval")
@@ -42,7 +43,7 @@ def command(
     stride: int | None,
     limit_tokens: int | None,
     batch: int,
-    load: dict[str, Any],
+    load: LoadOptions,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -65,7 +66,7 @@ def command(
         limit_tokens=limit_tokens,
         batch=batch,
         watch=progress("measuring", quiet=quiet),
-        **load,
+        **load.arguments(),
     )
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
@@ -88,7 +89,8 @@ def report_lines(found: Evaluation) -> list[str]:
     )
     dtypes = ", ".join(f"{name} = {value}" for name, value in protocol["dtypes"].items())
     compiled = {True: "on", False: "off"}.get(protocol["compile"], protocol["compile"])
-    ran = [protocol["numerics"], f"compile {compiled}", *([f"fp8 {protocol['fp8']}"] if protocol["fp8"] else [])]
+    fp8 = [f"fp8 {protocol['fp8']}"] if protocol["fp8"] else []
+    ran = [protocol["backend"], protocol["numerics"], f"compile {compiled}", *fp8]
     rows = [
         ("text", place or text["file"]),
         ("sha256", text["sha256"]),

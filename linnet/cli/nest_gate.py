@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,7 @@ from linnet.cli.model_options import model_options
 from linnet.cli.output import progress, table
 
 if TYPE_CHECKING:
+    from linnet.load_options import LoadOptions
     from linnet.registry.gate_report import GateReport, GateRun
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -68,7 +69,7 @@ def command(
     junit: Path | None,
     summary: Path | None,
     sarif_file: Path | None,
-    load: dict[str, Any],
+    load: LoadOptions,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -96,7 +97,6 @@ def command(
         bench=not no_bench,
         since=since,
         nests=nests,
-        weights=load.pop("weights"),
         limit_tokens=limit_tokens,
         runs=runs,
         watch=progress("measuring", quiet=quiet),

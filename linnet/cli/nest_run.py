@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from linnet.cli.frame import quiet_option
 from linnet.cli.model_options import model_options
 
 if TYPE_CHECKING:
+    from linnet.load_options import LoadOptions
     from linnet.runner.generate import Generation
+    from linnet.runner.loaded import LoadedModel
     from linnet.runner.tokenizer import TextTokenizer
-    from linnet.runner.torch.module import Model
 
 # A model may write what a terminal would obey; newlines and tabs are text.
 _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -62,7 +64,7 @@ def command(
     seed: int | None,
     stop: tuple[str, ...],
     stats: bool,
-    load: dict[str, Any],
+    load: LoadOptions,
     quiet: bool,
 ) -> int:
     """Write what follows PROMPT; - reads it from stdin. Where the card names a chat template, PROMPT is put into it.
@@ -77,18 +79,16 @@ def command(
     from linnet.runner.generate import decoder_vocabulary, prompt_ids
 
     # Once: what a name means may change between two questions.
-    located = find_package(package, offline=load["offline"], registry=load["registry"])
-    package, load["registry"] = located.reference, located.registry or load["registry"]
+    located = find_package(package, offline=load.offline, registry=load.registry)
+    package, load = located.reference, load.but(registry=located.registry or load.registry)
     # Shapes tell whether the model generates at all, before a tokenizer is looked for or weights are fetched.
-    shapes = {name: load[name] for name in ("dtype", "generics", "offline", "registry")}
-    decoder_vocabulary(nest.load(package, device="meta", **shapes))
+    decoder_vocabulary(nest.load(package, **load.shapes().arguments()))
     text = _stdin() if prompt == "-" else prompt
-    places = {name: load[name] for name in ("weights", "registry", "offline")}
-    tokenizer = nest.tokenizer(package, **places)
+    tokenizer = nest.tokenizer(package, weights=load.weights, registry=load.registry, offline=load.offline)
     ids = prompt_ids(tokenizer, _prompt(tokenizer, text, chat, system))
-    model = nest.load(package, **load)
+    model = nest.load(package, **load.arguments())
     model.tokenizer_source = lambda: tokenizer
-    _fit_cache(model, len(ids), max_new_tokens, load["generics"] or {})
+    _fit_cache(model, len(ids), max_new_tokens, load.generics or {})
     generation = model.generate(
         ids,
         max_new_tokens=max_new_tokens,
@@ -127,7 +127,7 @@ def _prompt(tokenizer: TextTokenizer, text: str, chat: bool | None, system: str 
     return [*first, {"role": "user", "content": text}]
 
 
-def _fit_cache(model: Model, prompt: int, new: int | None, given: dict[str, int | str]) -> None:
+def _fit_cache(model: LoadedModel, prompt: int, new: int | None, given: Mapping[str, int | str]) -> None:
     """Give the caches the rows and positions that this text needs, unless they were asked for."""
     from linnet.language.program.binding import BindError
     from linnet.runner.errors import WeightsError

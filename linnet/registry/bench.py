@@ -152,11 +152,13 @@ class Protocol:
     seed: int
     numerics: str
     dtype: str | None
+    backend: str = "torch"
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """`device` is torch's name, `device_name` the processor's; `memory_bytes` that of the device."""
+    """`device` is the backend's name, `device_name` the processor's; `memory_bytes` that of the device. `mlx` is None
+    where torch ran it."""
 
     linnet: str
     python: str
@@ -168,6 +170,7 @@ class Environment:
     device_name: str
     threads: int
     memory_bytes: int | None
+    mlx: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,11 @@ class BenchReport:
     def to_json(self) -> str:
         """The text of `bench.json`."""
         document = {"schema": SCHEMA, **dataclasses.asdict(self)}
+        # Only another backend is told of.
+        if self.protocol.backend == "torch":
+            del document["protocol"]["backend"]
+        if self.environment.mlx is None:
+            del document["environment"]["mlx"]
         for measured, key in ((self.package, "package"), (self.baseline, "baseline")):
             if measured is not None:
                 document[key]["results"] = {
@@ -298,6 +306,8 @@ def _protocol(table: JsonTable | None) -> Protocol | None:
         seed=table.take("seed", natural, 0),
         numerics=table.take("numerics", line, ""),
         dtype=table.take("dtype", or_null(line), None),
+        # Reports from before there was another backend say nothing of it.
+        backend=table.take("backend", line, "") if "backend" in table.data else "torch",
     )
     table.close()
     return found
@@ -312,6 +322,7 @@ def _environment(table: JsonTable | None) -> Environment | None:
         cuda=table.take("cuda", or_null(line), None),
         threads=table.take("threads", count, 1),
         memory_bytes=table.take("memory_bytes", or_null(count), None),
+        mlx=table.take("mlx", or_null(line), None) if "mlx" in table.data else None,
     )
     table.close()
     return found

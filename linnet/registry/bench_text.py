@@ -56,11 +56,14 @@ def conditions(report: BenchReport) -> list[str]:
     fp8 = f", FP8 weights {'streamed' if item.fp8 == 'stream' else item.fp8}" if item.fp8 else ""
     dtype = f", in {protocol.dtype}" if protocol.dtype else ""
     several = f"medians of {protocol.runs} processes each, and the lowest and highest"
+    backend = f"{protocol.backend}, " if protocol.backend != "torch" else ""
+    mlx = f", mlx {environment.mlx}" if environment.mlx else ""
+    how = f"{backend}numerics {protocol.numerics}, {compiled}{fp8}{dtype}"
     return [
-        f"{protocol.prompt} tokens of prompt, {protocol.new} new; numerics {protocol.numerics}, {compiled}{fp8}{dtype}",
+        f"{protocol.prompt} tokens of prompt, {protocol.new} new; {how}",
         several if protocol.runs > 1 else "one process each",
         f"{environment.device_name} ({environment.device}), {environment.threads} threads, {environment.system}",
-        f"linnet {environment.linnet}, torch {environment.torch}, Python {environment.python}; {report.date[:10]}",
+        f"linnet {environment.linnet}, torch {environment.torch}{mlx}, Python {environment.python}; {report.date[:10]}",
     ]
 
 

@@ -215,7 +215,8 @@ def same_conditions(then: BenchReport, now: BenchReport) -> bool:
     def conditions(report: BenchReport) -> tuple[Any, ...]:
         protocol, environment = report.protocol, report.environment
         return (
-            *(protocol.prompt, protocol.new, protocol.numerics, protocol.dtype, environment.torch),
+            *(protocol.prompt, protocol.new, protocol.numerics, protocol.dtype, protocol.backend),
+            *(environment.torch, environment.mlx),
             *(environment.device, environment.device_name, environment.machine, environment.threads),
         )
 

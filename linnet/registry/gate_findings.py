@@ -26,7 +26,7 @@ class Kind:
 
 
 # The parts in the order of reports.
-PARTS = ("package", "manifest", "entries", "card", "weights", "perplexity", "speed", "memory")
+PARTS = ("package", "manifest", "entries", "card", "weights", "perplexity", "parity", "speed", "memory")
 
 # Every kind of finding. A test compares it with docs/gate.md.
 KINDS: Mapping[str, Kind] = {
@@ -62,6 +62,7 @@ KINDS: Mapping[str, Kind] = {
     "tokens-changed": Kind("perplexity", "The text has other tokens, so that perplexities do not compare."),
     "run-failed": Kind("perplexity", "The model cannot be run."),
     "not-measured": Kind("perplexity", "A quantity that the gate judges was not measured."),
+    "parity-lost": Kind("parity", "The engines differ on the package beyond the tolerance."),
     "decode-slower": Kind("speed", "Decoding is slower beyond the limit."),
     "prompt-slower": Kind("speed", "A prompt takes longer beyond the limit."),
     "speed-unclear": Kind("speed", "It is slower beyond the limit by the medians, but runs overlap."),

@@ -7,14 +7,14 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from linnet.language.program.binding import BoundProgram
+from linnet.runner.loaded import LoadedModel
 
 
 class Backend(Protocol):
     """A module with this interface.
 
-    `NUMERICS` lists the policies it has. `load_model` binds weights, in a form of the backend's own, to a program, and
-    gives a model of its framework's own kind (torch: `linnet.runner.torch.module.Model`, mlx:
-    `linnet.runner.mlx.module.Model`); it raises WeightsError.
+    `NUMERICS` lists the policies it has. `load_model` binds weights, in a form of the backend's own, to a program; it
+    raises WeightsError.
     """
 
     NUMERICS: tuple[str, ...]
@@ -37,10 +37,10 @@ class Backend(Protocol):
         trainable: bool = False,
         compile: bool | str | None = None,
         fp8: str | None = None,
-    ) -> Any: ...
+    ) -> LoadedModel: ...
 
 
-def device_name(model: Any) -> str:
+def device_name(model: LoadedModel) -> str:
     """The device that a model of any backend runs on: "cpu", "cuda:1", "gpu"."""
     device = model.device
     kind = device.type

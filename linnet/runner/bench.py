@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -24,6 +25,8 @@ from torch import Tensor
 
 from linnet.runner.errors import NonFiniteError
 from linnet.runner.generate import decoder_vocabulary
+from linnet.runner.loaded import LoadedModel
+from linnet.runner.results import as_tensor
 from linnet.runner.torch.dtypes import WIDTH
 from linnet.runner.torch.module import Model
 
@@ -44,8 +47,11 @@ class Timing:
     peak_memory_bytes: int | None
 
 
-def time_model(load: Callable[[], Model], *, prompt: int, new: int, seed: int, device: str) -> tuple[Model, Timing]:
-    """Load a model on `device`, read `prompt` seeded random ids a row, and decode greedily up to `new` tokens.
+def time_model(
+    load: Callable[[], LoadedModel], *, prompt: int, new: int, seed: int, device: str
+) -> tuple[LoadedModel, Timing]:
+    """Load a model on `device`, as torch names it, read `prompt` seeded random ids a row, and decode greedily up to
+    `new` tokens.
 
     A decode step ends when its token is known here, as for whoever streams text; the rate is that of the median step.
     Raises GenerationError for a model without `prefill` and `decode`, NonFiniteError, and what `load` and `run_entry`
@@ -86,7 +92,7 @@ def random_tokens(vocabulary: int, rows: int, count: int, seed: int) -> Tensor:
     return torch.randint(0, vocabulary, (rows, count), generator=torch.Generator().manual_seed(seed))
 
 
-def cache_bytes(model: Model) -> int:
+def cache_bytes(model: LoadedModel) -> int:
     """What a model's states take once they are all allocated."""
     total = 0
     for spec in model._bound.states().values():
@@ -97,9 +103,15 @@ def cache_bytes(model: Model) -> int:
     return total
 
 
-def fp8_weights(model: Model) -> bool:
+def fp8_weights(model: LoadedModel) -> bool:
     """Whether `fp8=` means anything to a model: it has weights of eight bits, and kernels that may decode them."""
-    return model.numerics == "fast" and any(entry.dtype == "u8" for entry in model._bound.manifest.entries)
+    able = isinstance(model, Model) and model.numerics == "fast"
+    return able and any(entry.dtype == "u8" for entry in model._bound.manifest.entries)
+
+
+def fp8_form(model: LoadedModel) -> str | None:
+    """How FP8 weights are multiplied by; None where `fp8=` means nothing to the model."""
+    return model.fp8 if isinstance(model, Model) and fp8_weights(model) else None
 
 
 def free_memory(device: str) -> int | None:
@@ -109,13 +121,22 @@ def free_memory(device: str) -> int | None:
     return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
 
 
-def describe_environment(device: str) -> dict[str, Any]:
-    """What this process runs on: keys of `bench.json`'s environment, without the version of Linnet."""
+def torch_place(backend: str, device: str) -> str:
+    """The device whose memory torch can ask about: MLX's GPU shares that of the processor."""
+    return device if backend == "torch" else "cpu"
+
+
+def describe_environment(device: str, backend: str = "torch") -> dict[str, Any]:
+    """What this process runs on: keys of `bench.json`'s environment, without the version of Linnet. `device` is the
+    backend's name."""
+    if backend != "torch":
+        return {**describe_environment("cpu"), "device": device, "mlx": version("mlx")}
     place = torch.device(device)
     on_gpu = place.type == "cuda"
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
+        "mlx": None,
         "cuda": torch.version.cuda if on_gpu else None,
         # The kernel's own number, without what whoever built it put behind.
         "system": f"{platform.system()} {platform.release().split('-')[0]}".strip() or "unknown",
@@ -127,15 +148,15 @@ def describe_environment(device: str) -> dict[str, Any]:
     }
 
 
-def _step(model: Model, entry: str, tokens: Tensor, position: int) -> tuple[Tensor, Tensor]:
+def _step(model: LoadedModel, entry: str, tokens: Tensor, position: int) -> tuple[Tensor, Tensor]:
     """The logits `[Batch, Vocab]` after `tokens`, and the likeliest ids `[Batch, 1]`, which are known on return."""
-    logits: Tensor = model.run_entry(entry, [tokens, position])
+    logits = as_tensor(model.run_entry(entry, [tokens, position]))
     token = logits.argmax(-1, keepdim=True)
     token.tolist()
     return logits, token
 
 
-def _require_numbers(model: Model, logits: Tensor, read: Tensor) -> None:
+def _require_numbers(model: LoadedModel, logits: Tensor, read: Tensor) -> None:
     """Raises NonFiniteError unless the logits after the ids `read`, `[Batch, N]`, are all numbers."""
     if bool(logits.isfinite().all()):
         return

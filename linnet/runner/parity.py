@@ -14,6 +14,7 @@ from linnet.language.program.core import Graph, Value
 from linnet.runner.errors import NonFiniteError
 from linnet.runner.generate import DecoderModel
 from linnet.runner.layers import boundaries
+from linnet.runner.results import as_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +125,4 @@ def _decoded(model: DecoderModel, prompt: Tensor, forced: Tensor | None, steps: 
 
 def _rows(model: DecoderModel, entry: str, tokens: Tensor, position: int) -> Tensor:
     """The logits [Batch, Vocab] as a torch tensor on the CPU."""
-    found = model.run_entry(entry, [tokens, position])
-    if isinstance(found, Tensor):
-        return found.detach().cpu()
-    from linnet.runner.mlx.dtypes import to_torch
-
-    return to_torch(found)
+    return as_tensor(model.run_entry(entry, [tokens, position])).cpu()

@@ -24,6 +24,7 @@ from linnet.language.program.types import INTEGERS, TensorType
 from linnet.language.words import counted
 from linnet.runner.errors import EvaluationError, GenerationError, NonFiniteError
 from linnet.runner.generate import NOTHING_COMPUTED, DecoderModel, decoder_vocabulary, is_tensor, vocabulary
+from linnet.runner.results import as_tensor
 
 # Rows of logits that are widened to f32 at a time: at 150,000 tokens a row has 0.6 MB.
 ROWS = 128
@@ -185,7 +186,7 @@ class _SequenceScorer(_Scorer):
         self.vocabulary = vocabulary(model._functions[name], model.generics)
 
     def totals(self, rows: Sequence[Sequence[int]], scored: int) -> list[float]:
-        logits: Tensor = self.model.run_entry(self.name, [rows])
+        logits = as_tensor(self.model.run_entry(self.name, [rows]))
         found = []
         for row, given in zip(logits, rows, strict=True):
             targets = torch.tensor(given[-scored:], device=logits.device)
@@ -217,9 +218,10 @@ class _StepScorer(_Scorer):
         for end in range(length - scored, length):
             read = [row[:end] for row in rows]
             if end == length - scored:
-                logits: Tensor = self.model.run_entry("prefill", [read, 0])
+                result = self.model.run_entry("prefill", [read, 0])
             else:
-                logits = self.model.run_entry("decode", [[row[-1:] for row in read], end - 1])
+                result = self.model.run_entry("decode", [[row[-1:] for row in read], end - 1])
+            logits = as_tensor(result)
             targets = torch.tensor([row[end] for row in rows], device=logits.device)
             sums += self.nll(logits, targets, "prefill", [read, 0]).double().cpu()
         found: list[float] = sums.tolist()

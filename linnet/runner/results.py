@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from linnet.language.program.core import ResultTree
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def arrange(tree: ResultTree, results: Sequence[Any]) -> Any:
@@ -17,3 +20,14 @@ def arrange(tree: ResultTree, results: Sequence[Any]) -> Any:
     if isinstance(tree, tuple):
         return tuple(arrange(part, results) for part in tree)
     return {name: arrange(part, results) for name, part in tree.items()}
+
+
+def as_tensor(result: Any) -> Tensor:
+    """One tensor of any backend's, as torch's: torch's own where it is, MLX's on the CPU."""
+    from torch import Tensor
+
+    if isinstance(result, Tensor):
+        return result.detach()
+    from linnet.runner.mlx.dtypes import to_torch
+
+    return to_torch(result)

@@ -82,6 +82,7 @@ def test_it_measures_what_transformers_measures_and_says_how(run: Run, package: 
         "batch": 3,
         "entry": "forward",
         "dtypes": {"T": "f32"},
+        "backend": "torch",
         "numerics": "equivalent",
         "compile": True,
         "fp8": None,
@@ -95,7 +96,7 @@ def test_it_measures_what_transformers_measures_and_says_how(run: Run, package: 
     assert lines["scored"].startswith("59 of 60 tokens, ")
     assert lines["windows"] == "4 of 32 tokens, stride 12"
     assert lines["weights"] == f"{package.folder} (given, not the card's)"
-    assert lines["run"] == "entry forward, batch 1, T = f32, equivalent, compile on"
+    assert lines["run"] == "entry forward, batch 1, T = f32, torch, equivalent, compile on"
 
 
 def test_bad_input_is_one_sentence(run: Run, package: TextPackage, tiny: Path, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from linnet import gating, gating_measure, nest
 from linnet.benchmark import BenchError, BenchMemoryError
+from linnet.load_options import LoadOptions
+from linnet.parity import ParityReport
 from linnet.registry.bench import BenchReport, Figure
 from linnet.registry.check import check_package
 from linnet.registry.events import yank
@@ -30,12 +32,10 @@ from linnet.registry.locate import Located
 from linnet.registry.publish import make_publication, publish_version
 from linnet.registry.registry import Registry
 from linnet.registry.store.open import open_store
+from linnet.runner.parity import Difference
 
 NESTS = Path(__file__).resolve().parents[2] / "nests"
-LOAD: dict[str, Any] = {
-    **{"numerics": "equivalent", "device": "cpu", "dtype": None, "generics": None, "compile": False, "fp8": None},
-    "offline": True,
-}
+LOAD = LoadOptions(device="cpu", compile=False, offline=True)
 LIMIT = 1200
 
 
@@ -70,7 +70,7 @@ class Work:
 
     def gate(self, *, bench: bool = True, **more: Any) -> GateReport:
         run = gating.gate(
-            [self.package], against=str(self.registry), bench=bench, limit_tokens=LIMIT, load={**LOAD, **more}
+            [self.package], against=str(self.registry), bench=bench, limit_tokens=LIMIT, load=LOAD.but(**more)
         )
         (report,) = run.reports
         return report
@@ -103,6 +103,27 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(gating_measure, "run_bench", run_bench)
     return calls
+
+
+@pytest.fixture(autouse=True)
+def alike(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of two engines: a report in which they are alike. The tests of parity run them, or tell of others."""
+    if "both_engines" not in request.fixturenames:
+        monkeypatch.setattr(gating_measure, "run_parity", lambda name, **_: parity(1e-6))
+        monkeypatch.setattr(nest, "require_mlx", lambda: None)
+
+
+@pytest.fixture
+def both_engines() -> None:
+    pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+
+def parity(largest: float) -> ParityReport:
+    apart = Difference(largest, largest / 2, 10.0)
+    engines: Any = {"backends": ("torch", "mlx"), "devices": ("cpu", "cpu"), "numerics": "engine", "dtypes": {}}
+    counts: Any = {"entries": ("prefill", "decode"), "prompt_tokens": 32, "steps": 64, "first_other_token": None}
+    found: Any = {"output": apart, "from_f32": None, "layers": (), "tolerance": 1e-4}
+    return ParityReport(package="qwen3-tiny", **engines, **counts, **found)
 
 
 def regressions(report: GateReport) -> list[str]:
@@ -173,7 +194,7 @@ def test_weights_that_are_no_numbers(work: Work, timed: list[dict[str, Any]]) ->
     report = work.gate()
     assert regressions(report) == ["perplexity-not-finite"]
     assert "layers.2" in message(report, "perplexity-not-finite")
-    assert report.skipped == dict.fromkeys(("speed", "memory"), "the model does not run")
+    assert report.skipped == dict.fromkeys(("parity", "speed", "memory"), "the model does not run")
     assert timed == []
 
 
@@ -207,7 +228,7 @@ def test_an_entry_removed(work: Work) -> None:
     report = work.gate(bench=False)
     assert regressions(report) == ["entry-removed:generate_until"]
     assert message(report, "entry-removed").startswith("The entry generate_until is gone: pub entry generate_until<")
-    assert report.skipped == dict.fromkeys(("perplexity", "speed", "memory"), "left out (--no-bench)")
+    assert report.skipped == dict.fromkeys(("perplexity", "parity", "speed", "memory"), "left out (--no-bench)")
 
 
 def test_the_licence_changed_unless_allowed(work: Work) -> None:
@@ -279,6 +300,49 @@ def test_what_cannot_be_timed_is_undone(work: Work, monkeypatch: pytest.MonkeyPa
     assert report.undone
 
 
+def test_engines_that_part_are_a_regression(
+    work: Work, timed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.edit("src/norm.linnet", "module", "// Other.\nmodule")
+    asked: list[LoadOptions] = []
+
+    def apart(name: str, *, options: LoadOptions, **_: Any) -> ParityReport:
+        asked.append(options)
+        return parity(0.25)
+
+    monkeypatch.setattr(gating_measure, "run_parity", apart)
+    report = work.gate(numerics="fast")
+    assert regressions(report) == ["parity-lost"]
+    told = "The results of torch and mlx differ by 0.25, and 0.0001 is allowed."
+    assert message(report, "parity-lost") == told
+    assert (asked[0].dtype, asked[0].numerics, asked[0].compile) == ("f32", "engine", None)
+    work.edit("nest.toml", "[bench]", '[gate]\nallow = ["parity-lost"]\n\n[bench]')
+    assert work.gate().status == "passed"
+
+
+def test_engines_are_compared_where_there_are_two_and_room(
+    work: Work, timed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from linnet.runner import bench
+
+    work.edit("src/norm.linnet", "module", "// Other.\nmodule")
+    monkeypatch.setattr(bench, "free_memory", lambda device: 1000)
+    assert work.gate().skipped["parity"] == "two models in f32 take 26.1 MB, and 1000 B are free"
+
+    def absent() -> None:
+        raise nest.MlxMissingError
+
+    monkeypatch.setattr(nest, "require_mlx", absent)
+    report = work.gate()
+    assert (report.status, report.skipped) == ("passed", {"parity": "MLX is not installed"})
+
+
+def test_the_engines_themselves_are_run(work: Work, timed: list[dict[str, Any]], both_engines: None) -> None:
+    work.edit("src/norm.linnet", "module", "// Other.\nmodule")
+    report = work.gate()
+    assert (report.status, report.skipped) == ("passed", {})
+
+
 def test_a_publish_compares_ratios_to_the_baseline_on_record(work: Work, tmp_path: Path) -> None:
     """qwen3-tiny-fp8 names a baseline, and its published version has a ratio to it on record."""
     package = work.root / "nests" / "qwen3-tiny-fp8"
@@ -289,7 +353,8 @@ def test_a_publish_compares_ratios_to_the_baseline_on_record(work: Work, tmp_pat
     (package / "src/norm.linnet").write_text("// Other.\n" + (package / "src/norm.linnet").read_text())
     target, located = Registry(open_store(folder)), Located(package)
     report = gating.gate_for_publish(located, target, bench=then)
-    assert (report.status, report.skipped) == ("passed", {})
+    unrun = {"parity": "nest gate compares the engines"}
+    assert (report.status, report.skipped) == ("passed", unrun)
     assert [(item.quantity, item.basis) for item in report.judged] == [
         ("perplexity", "scores"),
         ("decode", "recorded"),
@@ -309,7 +374,7 @@ def test_a_publish_compares_ratios_to_the_baseline_on_record(work: Work, tmp_pat
     elsewhere = dataclasses.replace(then.environment, device_name="Another")
     report = gating.gate_for_publish(located, target, bench=dataclasses.replace(then, environment=elsewhere))
     reason = "the figures of 0.1.0 are of another baseline, protocol or machine"
-    assert (report.status, report.skipped) == ("passed", {"speed": reason, "memory": reason})
+    assert (report.status, report.skipped) == ("passed", {**unrun, "speed": reason, "memory": reason})
 
 
 def test_a_package_never_published_is_new(work: Work, tmp_path: Path) -> None:
@@ -372,7 +437,7 @@ def test_the_gate_of_a_publish(work: Work) -> None:
     work.edit("nest.toml", '"Apache-2.0"', '"MIT"')
     report = gating.gate_for_publish(package, target)
     assert regressions(report) == ["licence-changed"]
-    assert set(report.skipped) == {"perplexity", "speed", "memory"}
+    assert set(report.skipped) == {"perplexity", "parity", "speed", "memory"}
 
 
 def test_the_function(work: Work) -> None:

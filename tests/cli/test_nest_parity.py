@@ -19,7 +19,7 @@ from linnet import nest
 from linnet.cli.nest_parity import report_lines
 from linnet.parity import ParityReport
 from linnet.runner import parity as compared
-from linnet.runner.errors import NonFiniteError
+from linnet.runner.errors import ContextError, NonFiniteError
 from linnet.runner.mlx.kernels import kernels
 
 Run = Callable[..., CompletedProcess[str]]
@@ -111,6 +111,8 @@ def test_bad_input_is_one_sentence(run: Run, text: Path) -> None:
         nest.parity(text, backends=("mlx", "mlx"))
     with pytest.raises(nest.NestError, match="0 steps decode nothing"):
         nest.parity(text, steps=0)
+    with pytest.raises(ContextError, match="the cache holds 64"):
+        nest.parity(text, steps=33)
     with pytest.raises(nest.NestError, match="a tolerance of -1 is none"):
         nest.parity(text, tolerance=-1)
     with pytest.raises(nest.NestError, match="dtype='f8' is not a floating dtype"):

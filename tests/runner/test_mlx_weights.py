@@ -16,7 +16,7 @@ import mlx.core as mx
 
 from linnet import nest
 from linnet.registry.errors import RegistryError
-from linnet.runner.mlx import module, products
+from linnet.runner.mlx import module, products, quantised
 from linnet.runner.mlx.dtypes import to_torch
 from linnet.runner.mlx.kernels import dense, quant
 
@@ -44,6 +44,23 @@ def test_projections_that_read_one_value_are_one_product(
     held = set(model._weights)
     model.run_entry("decode", [[[3]], 6])
     assert set(model._weights) == held
+
+
+def test_packed_projections_are_one_product_where_they_are_packed_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = nest.quantize("qwen3-tiny", tmp_path / "packed", mlx_bits=4, group=64, keep=["layers.2.attention.v_proj"])
+    model: Any = nest.load(made.folder, backend="mlx", numerics="engine")
+    rows: list[int] = []
+
+    def counted(x: mx.array, words: mx.array, *rest: Any) -> mx.array:
+        rows.append(words.shape[0])
+        return products.packed_product(x, words, *rest)
+
+    monkeypatch.setattr(quantised, "packed_product", counted)
+    model.run_entry("prefill", [TOKENS, 0])
+    whole, apart = [512, 256, 1024, 256], [256, 128, 256, 1024, 256]
+    assert rows == [*whole, *whole, *apart, *whole, 2048]
 
 
 def test_what_is_joined_is_kept_once() -> None:

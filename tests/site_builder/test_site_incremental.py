@@ -115,6 +115,23 @@ def test_a_site_that_is_not_the_one_that_is_known_is_made_anew(
     }
 
 
+def test_all_files_are_listed_a_few_times_however_many_they_are(nests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(nests)
+    listed: list[int] = []
+    files = state.State.files
+
+    def counted(self: state.State) -> dict[str, int]:
+        found = files(self)
+        listed.append(len(found))
+        return found
+
+    monkeypatch.setattr(state.State, "files", counted)
+    (nests / "tiny-wren" / "README.md").write_text("# Another\n", encoding="utf-8")
+    assert build(nests).rendered == ("tiny-wren",)
+    assert min(listed) > 50
+    assert len(listed) < 8
+
+
 def test_other_settings_draw_all_again(nests: Path) -> None:
     build(nests)
     assert build(nests, base_url="https://example.org/nest").rendered == NAMES

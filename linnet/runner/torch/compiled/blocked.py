@@ -69,8 +69,8 @@ def block_weight(
         # The blocks that are this part's alone, in one copy by all threads; others hold outputs of its neighbours too.
         first, last = -(-start // columns), stop // columns
         if first < last:
-            own = part[first * columns - start : last * columns - start].unflatten(0, (-1, columns))
-            blocks[first:last] = own.transpose(1, 2)
+            own = part[first * columns - start : last * columns - start]
+            blocks[first:last] = own.reshape(-1, columns, width).transpose(1, 2)
         shared = {(start, min(stop, first * columns)), (max(start, last * columns), stop)}
         for low, high in shared if first <= last else {(start, stop)}:
             if low < high:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import math
 import mmap
 import sys
@@ -40,9 +41,11 @@ def enlarge(tensor: Tensor) -> None:
     """
     if sys.platform != "linux":
         return
-    advise = ctypes.CDLL(None).madvise
+    advise = ctypes.CDLL(None, use_errno=True).madvise
     for place in range(tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes - HUGE_PAGE + 1, HUGE_PAGE):
-        if advise(ctypes.c_void_p(place), ctypes.c_size_t(HUGE_PAGE), MADV_COLLAPSE):
+        refused = advise(ctypes.c_void_p(place), ctypes.c_size_t(HUGE_PAGE), MADV_COLLAPSE) != 0
+        # One page may be in use for a moment; a system that makes none makes no other either.
+        if refused and ctypes.get_errno() != errno.EAGAIN:
             return
 
 
@@ -72,7 +75,8 @@ def give_back() -> None:
 
 def give_back_file(tensor: Tensor) -> None:
     """Give back the memory of a tensor that is mapped from a file: the system has it, and maps it again should anyone
-    ask. What was changed since stays. Only saves memory: where the system does not do it, nothing happens."""
+    ask. What was changed since stays, unless another thread changes it at this very moment. Only saves memory: where the
+    system does not do it, nothing happens."""
     if sys.platform != "linux" or tensor.device.type != "cpu":
         return
     first = -(-tensor.data_ptr() // mmap.PAGESIZE)

@@ -110,8 +110,8 @@ class CompiledEntry:
         IntegerDivisionError, and what torch raises (memory, say)."""
         self.check(inputs)
         results = self.forward(*self._arguments(frame, inputs))
-        self.store.settle()
         frame.written.update(zip(self._written, results[self._outputs :], strict=True))
+        self.store.settle()
         return results[: self._outputs]
 
     def check(self, inputs: Sequence[Tensor]) -> None:

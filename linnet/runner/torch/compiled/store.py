@@ -90,7 +90,10 @@ class WeightStore:
         """What can wait until the first results are there: large pages for blocks that are new, by a thread that no
         program waits for."""
         while self._unsettled:
-            Thread(target=enlarge, args=(self._unsettled.pop(),), name="linnet-pages", daemon=True).start()
+            thread = Thread(target=enlarge, args=(self._unsettled.pop(),), name="linnet-pages", daemon=True)
+            # A system that has no thread to give has results all the same.
+            with suppress(RuntimeError):
+                thread.start()
 
     def tensors(self, weight: LinearWeight) -> tuple[Tensor, ...]:
         """What `linear`'s function takes after x, once `prepare` has made it."""

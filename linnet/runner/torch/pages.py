@@ -75,7 +75,7 @@ def give_back() -> None:
 
 def give_back_file(tensor: Tensor) -> None:
     """Give back the memory of a tensor that is mapped from a file: the system has it, and maps it again should anyone
-    ask. What was changed since stays, unless another thread changes it at this very moment. Only saves memory: where the
+    ask. What was changed since stays, unless another thread changes it at this moment. Only saves memory: where the
     system does not do it, nothing happens."""
     if sys.platform != "linux" or tensor.device.type != "cpu":
         return

@@ -14,11 +14,12 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from linnet import nest
 from linnet.language.program.binding import BoundProgram
-from linnet.runner.errors import CapacityError, ContextError, PositionGapError
+from linnet.runner.errors import AllocationError, CapacityError, ContextError, InputError, PositionGapError
 from linnet.runner.mlx import interpreter
 from linnet.runner.mlx.dtypes import to_torch
 from linnet.runner.mlx.kernels import attention
 from linnet.runner.mlx.module import load_model
+from linnet.runner.torch import memory
 from linnet.runner.torch import module as reference
 
 PROMPT = list(range(40, 49))
@@ -82,6 +83,36 @@ def test_the_length_is_known_and_calls_beyond_are_refused(numerics: str) -> None
         model.run_entry("prefill", [[PROMPT], 1])
     with pytest.raises(ContextError, match="the cache holds 12"):
         model.generate("A long time ago, in a village by the sea, there lived an old man.", max_new_tokens=1)
+
+
+@pytest.mark.parametrize("capacity", [200_000_000_000, 10**12])
+def test_caches_beyond_the_memory_are_refused_before_they_are_made(capacity: int) -> None:
+    model: Any = nest.load("qwen3-tiny", backend="mlx", capacity=capacity, device="cpu")
+    with pytest.raises(
+        AllocationError, match=r"^entry prefill needs [\d,.]+ GiB more on cpu, where .* are free: "
+    ) as told:
+        model.run_entry("prefill", [[PROMPT], 0])
+    assert told.value.needed == sum(model._bound.states()[path].size * 2 for path in model.state_paths())
+    assert model.length == 0
+
+
+def test_memory_is_asked_for_what_is_not_allocated_yet(bind_source: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_model(bind_source(CACHE, MaxSeq=8, D=4), {}, numerics="engine", device="cpu")
+    x = torch.randn(2, 1, 1, 4)
+    model.run_entry("extend", [x, 0])
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 255)
+    monkeypatch.setattr(memory, "_swap", lambda: 0)
+    model.run_entry("extend", [x, 1])
+    model.reset_state()
+    with pytest.raises(AllocationError, match="entry extend needs 256 bytes more on cpu, where 255 bytes are free"):
+        model.run_entry("extend", [x, 0])
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 256)
+    model.run_entry("extend", [x, 0])
+    # Where nobody can tell what is free, an axis may still be longer than MLX counts.
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 0)
+    model.resize(MaxSeq=2**31)
+    with pytest.raises(InputError, match=r"on MLX a tensor .* is larger than any tensor can be: take smaller sizes"):
+        model.run_entry("extend", [x, 0])
 
 
 def test_what_is_written_otherwise_has_no_one_length(bind_source: Build) -> None:

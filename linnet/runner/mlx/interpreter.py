@@ -19,6 +19,7 @@ from linnet.runner.mlx.dtypes import DTYPES, element
 from linnet.runner.mlx.kernels import Kernel
 from linnet.runner.mlx.primitives import Target, on_host, primitive
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight, arrays_of, dense, taken_packed
+from linnet.runner.mlx.room import check_axes
 from linnet.runner.plan import Region, SlotPlan, Slots, Step, control, state_write, verified
 
 # Compiled, an entry reads a cache in steps of so many positions.
@@ -134,6 +135,7 @@ class PreparedGraph(SlotPlan):
     """A graph ready to run: `run(frame, inputs)` returns its outputs, not computed yet."""
 
     def __init__(self, graph: Graph, preparation: Preparation) -> None:
+        check_axes(graph)
         super().__init__(graph)
         self.build(StepBuilder(self, preparation, Target(self.constants, self.known)).step)
         self._template: Slots | None = None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from linnet.language.program.binding import BoundProgram
 from linnet.language.program.checked import CheckedFunction
-from linnet.language.program.core import EntryGraph, Graph
+from linnet.language.program.core import EntryGraph, Graph, TensorSpec
 from linnet.language.program.types import FLOATS, INTEGERS
 from linnet.runner.errors import (
     IndexRangeError,
@@ -29,6 +29,7 @@ from linnet.runner.mlx.joined import JoinedWeights
 from linnet.runner.mlx.kernels import kernels
 from linnet.runner.mlx.passes import rewrite
 from linnet.runner.mlx.quantised import Weight, arrays_of, dense, quantised_weight, weight_bytes
+from linnet.runner.mlx.room import check_room, states_of
 from linnet.runner.mlx.spans import Lengths, Writes, find_writes
 from linnet.runner.packed import PackedTensor
 from linnet.runner.results import arrange
@@ -80,6 +81,7 @@ class PreparedEntry:
     entry: EntryGraph
     graph: PreparedGraph
     writes: Writes
+    states: Mapping[str, TensorSpec]
 
 
 class Model(TextGeneration, ProgramFront):
@@ -200,7 +202,8 @@ class Model(TextGeneration, ProgramFront):
 
         As of the torch backend: generics that the inputs do not determine are given in `generics`, and if it refuses a
         value, no state has changed. Raises UnknownEntryError, InputError, IndexRangeError, IntegerDivisionError,
-        CapacityError for a context longer than the caches, PositionGapError for a position beyond what they hold.
+        CapacityError for a context longer than the caches, PositionGapError for a position beyond what they hold,
+        AllocationError for states that a CPU has no memory for.
         """
         function = self._function(name)
         given = check_generics(function, generics)
@@ -226,6 +229,7 @@ class Model(TextGeneration, ProgramFront):
             return 0 if array is None else element(array)
 
         lengths = self._lengths.after(prepared.entry.name, prepared.writes, position)
+        check_room(prepared.entry.name, prepared.states, self._states, self._device)
         frame = Frame(self._weights, self._states, inputs=known)
         try:
             outputs = prepared.graph.run(frame, inputs)
@@ -253,10 +257,12 @@ class Model(TextGeneration, ProgramFront):
             return known
         with preparing(function):
             entry = self._lowered(function, taken, given)
+            states = states_of(entry.graph)
+            check_room(function.name, states, self._states, self._device)
             graph = self._preparation.graph(self._rewritten(entry.graph))
         if graph.walked is not None:
             self._walked[function.name] = graph.walked
-        prepared = self._prepared[key] = PreparedEntry(entry, graph, find_writes(entry.graph))
+        prepared = self._prepared[key] = PreparedEntry(entry, graph, find_writes(entry.graph), states)
         return prepared
 
     def _decoded_dtype(self) -> mx.Dtype | None:

@@ -26,16 +26,23 @@ def allocation_error(error: BaseException, what: str, device: torch.device) -> A
     return AllocationError(what, str(device), needed, _free(device))
 
 
-@contextmanager
-def loading(needed: int, device: torch.device) -> Iterator[None]:
-    """While weights of `needed` bytes are put on `device`. Raises AllocationError with those, and what was free before.
+def refuse_beyond(what: str, needed: int, device: torch.device) -> None:
+    """Raises AllocationError where `what` needs more bytes than a CPU has free, before it takes any.
 
-    A CPU that has less is told at once: a system that lends memory which it does not have would end the process.
+    A system that lends memory which it does not have would end the process. Other devices say so themselves.
     """
     available = _free(device)
-    short = AllocationError("loading the weights", str(device), needed, available)
     if device.type == "cpu" and available is not None and needed > available + _swap():
-        raise short
+        raise AllocationError(what, str(device), needed, available)
+
+
+@contextmanager
+def loading(needed: int, device: torch.device) -> Iterator[None]:
+    """While weights of `needed` bytes are put on `device`. Raises AllocationError with those, and what was free
+    before."""
+    what = "loading the weights"
+    refuse_beyond(what, needed, device)
+    short = AllocationError(what, str(device), needed, _free(device))
     try:
         yield
     except (RuntimeError, MemoryError) as error:

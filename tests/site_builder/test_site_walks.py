@@ -174,6 +174,43 @@ def test_a_name_leads_to_the_library_and_back(browser: Browser, address: str, ja
         assert place(page, address) == source
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_a_name_shows_its_type(browser: Browser, address: str, width: int, scheme: str) -> None:
+    """The tip is seen on every side of the text that it covers, which the pixels there tell."""
+    shown = """link => {
+        const style = getComputedStyle(link, "::after");
+        return [style.content, style.display, style.visibility, style.position, style.color, style.backgroundColor];
+    }"""
+    with visit(browser, address, javascript=False, width=width) as page:
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        page.goto(f"{address}/models/qwen3-tiny/source/src/attention.linnet.html")
+        # On a line of its own file the sheet of the page is the only one that decides.
+        names = page.locator(".src a[data-type*='Linear<']")
+        link = names.first
+        link.scroll_into_view_if_needed()
+        type = str(link.get_attribute("data-type"))
+        assert link.evaluate(shown)[0] == "none"
+        before = page.screenshot()
+        link.hover()
+        content, display, visibility, position, ink, ground = link.evaluate(shown)
+        assert content == f'"{type}"'
+        assert (display, visibility, position) == ("block", "visible", "fixed")
+        assert ink != ground
+        assert page.screenshot() != before
+        page.mouse.move(0, 0)
+        assert link.evaluate(shown)[0] == "none"
+        link.focus()
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Tab")
+        assert link.evaluate("link => link.matches(':focus-visible')")
+        assert link.evaluate(shown)[0] == f'"{type}"'
+        # The name at the far end of the longest line too: the page does not grow by its tip.
+        last = page.locator(".src .line a[data-type]").last
+        last.hover()
+        assert last.evaluate(shown)[1] == "block"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 @pytest.mark.parametrize("javascript", [True, False])
 def test_a_block_unfolds(browser: Browser, address: str, javascript: bool) -> None:
     with visit(browser, address, javascript=javascript) as page:
@@ -198,6 +235,25 @@ def test_parameters_filter(browser: Browser, address: str) -> None:
         assert urlsplit(page.url).query == "filter=q_norm"
         page.reload()
         assert 0 < rows.count() < whole
+
+
+def test_a_folded_path_is_found_by_one_of_its_numbers(browser: Browser, address: str) -> None:
+    with visit(browser, address) as page:
+        page.goto(f"{address}/models/qwen3-tiny-fp8/parameters/index.html")
+        rows = page.locator("#parameter-table tbody tr:visible")
+        field, status = page.get_by_label("Filter", exact=True), page.locator(".filter .status")
+        whole = rows.count()
+        for query in ("layers.3.attention.q_norm.weight", "model.layers.0.self_attn.q_norm.weight"):
+            field.fill(query)
+            expect(status).to_have_text(f"1 of {whole} rows")
+            expect(rows).to_contain_text("layers.{0..3}.attention.q_norm.weight")
+        for query in ("layers.3", "model.layers.3"):
+            field.fill(query)
+            assert 1 < rows.count() < whole
+        field.fill("layers.4")
+        expect(status).to_have_text(f"0 of {whole} rows. Look among every parameter")
+        page.get_by_role("link", name="Look among every parameter").click()
+        page.wait_for_url("**/parameters/all/index.html?filter=layers.4")
 
 
 def test_two_models_are_compared_by_keyboard(browser: Browser, address: str) -> None:

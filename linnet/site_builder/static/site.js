@@ -265,6 +265,20 @@
     }
   };
 
+  // Whether a row's text holds a word. `layers.3` is also in `layers.{0..35}`, and in no other set of numbers.
+  const inSet = (set, number) => set.split(",").some((run) => {
+    const [low, high = low] = run.split("..").map(Number);
+    return low <= number && number <= high;
+  });
+  const holder = (word) => {
+    const numbers = /[^\d]/.test(word) ? word.match(/\d+/g) || [] : [];
+    if (!numbers.length) return (text) => text.includes(word);
+    const folded = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\d+/g, "(?:$&|\\{([\\d.,]+)\\})");
+    const pattern = new RegExp(folded, "g");
+    return (text) => text.includes(word) || [...text.matchAll(pattern)].some(([, ...sets]) =>
+      sets.every((set, index) => set === undefined || inSet(set, +numbers[index])));
+  };
+
   // A field above a table or a list, which keeps the rows that hold every word.
   const filters = () => {
     for (const place of all("[data-filter]")) {
@@ -276,13 +290,17 @@
       const input = make("input", { type: "search", id, autocomplete: "off", spellcheck: "false", placeholder: place.dataset.placeholder || "" });
       const status = make("span", { class: "status", role: "status" });
       const apply = () => {
-        const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+        const words = input.value.toLowerCase().split(/\s+/).filter(Boolean).map(holder);
         let shown = 0;
         rows.forEach((row, index) => {
-          row.hidden = !words.every((word) => texts[index].includes(word));
+          row.hidden = !words.every((holds) => holds(texts[index]));
           shown += !row.hidden;
         });
         status.textContent = words.length ? `${shown} of ${counted(rows.length, "row")}` : "";
+        if (!shown && words.length && place.dataset.full) {
+          const full = make("a", { href: `${place.dataset.full}?filter=${encodeURIComponent(input.value)}` }, "Look among every parameter");
+          status.append(". ", full);
+        }
       };
       input.addEventListener("input", () => {
         apply();

@@ -83,7 +83,7 @@ def load_package(name_or_dir: str | os.PathLike[str], options: LoadOptions, *, t
     with own_garbage():
         program = _checked_program(package.folder, card)
         bindings = read_bindings(package.folder, card)
-        stored, bound = _bind(program, card, options.dtype, generics, bindings)
+        stored, bound, resized = _bind(program, card, options.dtype, generics, bindings)
     place = backend_device(options.backend, options.device)
     runner = find_backend(options.backend)
     # Before any weight is fetched.
@@ -102,7 +102,8 @@ def load_package(name_or_dir: str | os.PathLike[str], options: LoadOptions, *, t
     else:
         places: Any = {"offline": options.offline, "registry": options.registry}
         files = fetch_weights(package.folder, card, options.weights, **places)
-        strict = options.backend == "mlx"
+        # A model of other sizes than the card's leaves tensors over.
+        strict = options.backend == "mlx" and not resized
         match = _matched(package.folder, card, files, stored, bindings, generics, strict=strict)
         tensors = weight_source(match, files)
     model = runner.load_model(bound, tensors, convert=options.dtype is not None, **settings)
@@ -167,23 +168,25 @@ def _checked_program(folder: Path, card: Card) -> Program:
 
 def _bind(
     program: Program, card: Card, dtype: str | torch.dtype | None, generics: Generics, bindings: Bindings
-) -> tuple[BoundProgram, BoundProgram]:
-    """The program with the dtypes that its weights are stored in, and with those that it runs in."""
+) -> tuple[BoundProgram, BoundProgram, bool]:
+    """The program with the dtypes that its weights are stored in, and with those that it runs in; whether
+    `generics` make its weights others than the card's."""
     from linnet.language.program.binding import bind
 
     own = bind(program, card.source.root, card.generics)
     # A binding to a path that the package does not have is an error, whatever the generics of this load.
     bindings.resolve(own.manifest)
     stored = bind(program, card.source.root, {**card.generics, **generics}) if generics else own
+    resized = stored.manifest.entries != own.manifest.entries
     if dtype is None:
-        return stored, stored
+        return stored, stored, resized
     name = dtype_name(dtype)
     floating = {
         decl.name: name
         for decl in stored.block.generics
         if decl.kind != "Dim" and stored.generics.get(decl.name) in _FLOATS
     }
-    return stored, bind(program, card.source.root, {**stored.generics, **floating, **generics})
+    return stored, bind(program, card.source.root, {**stored.generics, **floating, **generics}), resized
 
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
@@ -278,7 +281,6 @@ def _matched(
     if match.problems:
         problems = few(match.problems)
         raise RegistryError(under_other_generics(problems, other) if other else problems)
-    # A smaller model leaves tensors over.
-    if strict and match.unused and not other:
+    if strict and match.unused:
         raise RegistryError([unread(match, table)])
     return match

@@ -113,6 +113,10 @@ def test_tensors_left_over_are_listed_and_counted(weights: tuple[dict[str, torch
     said = re.escape('Nothing reads 7 tensors of "model.safetensors": "extra.0", "extra.1", "extra.2", "extra.3", ')
     with pytest.raises(RegistryError, match=said + '"extra.4" and 2 more'):
         nest.load("qwen3-tiny", backend="mlx", weights=file)
+    # No weight depends on the length of a cache.
+    for arguments in ({"capacity": 64}, {"generics": {"MaxSeq": 64}}):
+        with pytest.raises(RegistryError, match=said):
+            nest.load("qwen3-tiny", backend="mlx", weights=file, **arguments)
     # A smaller model leaves tensors over, and torch takes what it needs.
     nest.load("qwen3-tiny", backend="mlx", weights=file, generics={"Layers": 2})
     nest.load("qwen3-tiny", weights=file, device="cpu")

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, FloatRect, Page, expect
 
 from linnet.site_builder.build import SiteReport
 
@@ -176,7 +176,6 @@ def test_a_name_leads_to_the_library_and_back(browser: Browser, address: str, ja
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_a_name_shows_its_type(browser: Browser, address: str, width: int, scheme: str) -> None:
-    """The tip is seen on every side of the text that it covers, which the pixels there tell."""
     shown = """link => {
         const style = getComputedStyle(link, "::after");
         return [style.content, style.display, style.visibility, style.position, style.color, style.backgroundColor];
@@ -184,19 +183,20 @@ def test_a_name_shows_its_type(browser: Browser, address: str, width: int, schem
     with visit(browser, address, javascript=False, width=width) as page:
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.goto(f"{address}/models/qwen3-tiny/source/src/attention.linnet.html")
-        # On a line of its own file the sheet of the page is the only one that decides.
-        names = page.locator(".src a[data-type*='Linear<']")
-        link = names.first
-        link.scroll_into_view_if_needed()
+        link = page.locator(".src a[data-type*='Linear<']").first
+        link.evaluate("link => link.scrollIntoView({block: 'center'})")
+        box = link.bounding_box()
+        assert box is not None
+        below: FloatRect = {"x": box["x"] + 4, "y": box["y"] + box["height"] + 8, "width": 60, "height": 12}
         type = str(link.get_attribute("data-type"))
         assert link.evaluate(shown)[0] == "none"
-        before = page.screenshot()
+        before = page.screenshot(clip=below)
         link.hover()
         content, display, visibility, position, ink, ground = link.evaluate(shown)
         assert content == f'"{type}"'
         assert (display, visibility, position) == ("block", "visible", "fixed")
         assert ink != ground
-        assert page.screenshot() != before
+        assert page.screenshot(clip=below) != before
         page.mouse.move(0, 0)
         assert link.evaluate(shown)[0] == "none"
         link.focus()
@@ -204,7 +204,7 @@ def test_a_name_shows_its_type(browser: Browser, address: str, width: int, schem
         page.keyboard.press("Tab")
         assert link.evaluate("link => link.matches(':focus-visible')")
         assert link.evaluate(shown)[0] == f'"{type}"'
-        # The name at the far end of the longest line too: the page does not grow by its tip.
+        # The page does not grow by a tip.
         last = page.locator(".src .line a[data-type]").last
         last.hover()
         assert last.evaluate(shown)[1] == "block"

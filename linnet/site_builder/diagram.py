@@ -68,15 +68,22 @@ def _arrange(graph: Graph, unfold: Unfold, depth: int) -> _Drawn:
             sizes.append((wide, found.layout.height + HEADER + 2 * PADDING))
         else:
             sizes.append(_size(node))
-    shapes: dict[int, str] = {}
-    for (source, _), shape in graph.edges.items():
-        shapes.setdefault(source, shape)
+    shapes = _shapes(graph)
     places = tuple(
         (max(width, 2 * (6.0 + _text_width(shapes.get(index, ""), SHAPE))), height)
         for index, (width, height) in enumerate(sizes)
     )
     first = next(((index,) for index, node in enumerate(graph.nodes) if node.kind == "input"), ())
     return _Drawn(graph, lay_out(places, tuple(graph.edges), first), [width for width, _ in sizes], inner)
+
+
+def _shapes(graph: Graph) -> dict[int, str]:
+    """What is written below each node: the shapes that its value is taken in, mostly one."""
+    found: dict[int, dict[str, None]] = {}
+    for (source, _), shape in graph.edges.items():
+        if shape:
+            found.setdefault(source, {})[shape] = None
+    return {source: _cut(" / ".join(shapes), LONGEST) for source, shapes in found.items()}
 
 
 def _size(node: Node) -> tuple[float, float]:
@@ -108,14 +115,10 @@ def _cut(text: str, length: int) -> str:
 def _paint(drawn: _Drawn, left: float, top: float, link_of: LinkOf, parts: list[str]) -> None:
     layout = drawn.layout
     parts += [_edge(route, left, top) for route in layout.routes.values()]
-    labelled: set[int] = set()
-    for (source, target), route in layout.routes.items():
-        shape = drawn.graph.edges[source, target]
-        if source not in labelled and shape:
-            labelled.add(source)
-            start = route[0]
-            x, y = left + start.x + 6, top + start.y + start.height + 14
-            parts.append(f'<text class="shape" x="{_n(x)}" y="{_n(y)}">{escape(_cut(shape, LONGEST))}</text>')
+    for source, shape in _shapes(drawn.graph).items():
+        start = layout.boxes[source]
+        x, y = left + start.x + 6, top + start.y + start.height + 14
+        parts.append(f'<text class="shape" x="{_n(x)}" y="{_n(y)}">{escape(shape)}</text>')
     for index, box in enumerate(layout.boxes):
         _box(drawn, index, left + box.x - drawn.widths[index] / 2, top + box.y, link_of, parts)
 

@@ -8,7 +8,7 @@ holds its body once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from linnet.language.check.dims import Dim, DimError
 from linnet.language.check.substitute import substitute, substitute_dim, substitute_value
@@ -57,7 +57,8 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Graph:
-    """Nodes in the order of the source; an edge joins two by their places in `nodes`, and has a shape."""
+    """Nodes in the order of the source; an edge joins two by their places in `nodes`, and has the shape that is taken:
+    a reshape on the way is no node."""
 
     nodes: list[Node] = field(default_factory=list)
     edges: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -74,24 +75,25 @@ class Graph:
         """An edge from a value to the node `target`; a value from outside enters by an input."""
         source = port.node if port.graph is self else self._enter(port, hint)
         if source is not None and source != target:
-            self.edges.setdefault((source, target), port.shape)
+            self.edges.setdefault((source, target), port.seen or port.shape)
 
     def _enter(self, port: Port, hint: str) -> int | None:
         if port not in self._proxies:
             if self.parent is None:
                 return None
             self._proxies[port] = self.add(Node("input", self.names.get(port, hint), port.shape))
-            self.parent.connect(port, self.place, hint)
+            self.parent.connect(replace(port, seen=""), self.place, hint)
         return self._proxies[port]
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where a value comes from."""
+    """Where a value comes from; `seen` is the shape that it is taken in, where that is another."""
 
     graph: Graph
     node: int
     shape: str
+    seen: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,16 @@ class _Reader:
             scope.values[var] = (Port(scope.graph, place, shape),)
 
     def value(self, node: Typed, scope: _Scope) -> Value:
-        """What an expression means."""
+        """What an expression means, in the shape that it has."""
+        value = self.meaning(node, scope)
+        if isinstance(value, tuple) and len(value) == 1 and isinstance(node.type, TensorType | OptionalType):
+            shape = shape_text(node.type, scope.generics)
+            # Inside index notation a value is a scalar of what is taken as a whole.
+            if shape.startswith("["):
+                return (replace(value[0], seen=shape),)
+        return value
+
+    def meaning(self, node: Typed, scope: _Scope) -> Value:
         match node:
             case checked.Local():
                 return scope.values.get(node.var, NOTHING)

@@ -15,6 +15,7 @@ from linnet.site_builder.architecture import MOST_BOXES, architectures
 from linnet.site_builder.build import SiteReport
 from linnet.site_builder.code import Code, read_code
 from linnet.site_builder.collect import ModelPage, collect_model
+from linnet.site_builder.diagram import draw
 from linnet.site_builder.flow import Graph, entry_graph
 from linnet.site_builder.fold import fold_chains
 from linnet.site_builder.layout import lay_out
@@ -131,6 +132,38 @@ def test_what_is_written_to_a_state_is_read_from_there(parts: Code) -> None:
         "input x -> join \N{MULTIPLICATION SIGN} [64]",
         "join \N{MULTIPLICATION SIGN} -> output result [64]",
     }
+
+
+RESHAPED = """module reshaped
+
+use std.nn.linear::{Linear}
+
+pub block Model<H: Dim, T: Float> {
+    sub first: Linear<H, H, T>
+    sub second: Linear<H, H, T>
+
+    pub entry forward<B: Dim, S: Dim>(x: Tensor[B, S, H; T]) -> Tensor[B, S, H; T] {
+        let flat = first.forward(reshape(x, [B * S, H]))
+        return reshape(second.forward(flat), [B, S, H])
+    }
+}
+"""
+
+
+def test_an_edge_has_the_shape_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "reshaped.linnet").write_text(RESHAPED, encoding="utf-8")
+    code = read_code(tmp_path, "reshaped.linnet", None, {"H": 8, "T": "f32"}, lambda path: path)
+    assert code is not None
+    assert code.checked.errors == []
+    graph = graph_of(code, "forward")
+    assert edges(graph) == {
+        "input x -> block first [B * S, 8]",
+        "block first -> block second [B * S, 8]",
+        "block second -> output result [B, S, 8]",
+    }
+    drawing = draw(graph, lambda node, depth: False, lambda node: ("", ""), "reshaped")
+    shown = re.findall(r'<text class="shape"[^>]*>([^<]*)', drawing)
+    assert sorted(shown) == ["[B * S, 8]", "[B * S, 8]", "[B, S, 8]"]
 
 
 def chain(count: int) -> str:

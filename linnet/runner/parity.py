@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from linnet.language.program.core import Graph, Value
+from linnet.language.program.types import FLOATS, DTypeVar, OptionalType, TensorType
 from linnet.runner.errors import NonFiniteError
 from linnet.runner.generate import DecoderModel
 from linnet.runner.layers import boundaries
 from linnet.runner.results import as_tensor
+from linnet.runner.torch.dtypes import NATIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,18 @@ def flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def _tapped(engine: Engine, entry: str, inputs: Sequence[Any], choose: Any) -> list[Tensor]:
     taps: Any = import_module(f"linnet.runner.{engine.backend}.taps")
-    found: list[Tensor] = taps.tapped(engine.model, entry, inputs, choose)
+    found: list[Tensor] = taps.tapped(engine.model, entry, _in_its_dtypes(engine.model, entry, inputs), choose)
+    return found
+
+
+def _in_its_dtypes(model: Any, entry: str, inputs: Sequence[Any]) -> list[Any]:
+    """The inputs of an entry, floats among them in what its generics say that the model runs in."""
+    found = list(inputs)
+    for i, (parameter, value) in enumerate(zip(model._functions[entry].parameters, inputs, strict=False)):
+        type = parameter.type.inner if isinstance(parameter.type, OptionalType) else parameter.type
+        if isinstance(type, TensorType) and isinstance(type.dtype, DTypeVar) and isinstance(value, Tensor):
+            dtype = model.generics.get(type.dtype.name)
+            found[i] = value.to(NATIVE[dtype]) if dtype in FLOATS and value.is_floating_point() else value
     return found
 
 

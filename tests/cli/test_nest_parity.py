@@ -70,6 +70,15 @@ def test_an_encoder_runs_its_entry_once(root: Path, minilm_checkpoint: Path) -> 
         nest.parity(root / "nests" / "all-minilm-l6-v2", weights=minilm_checkpoint, prompt="x", **PLACE)
 
 
+def test_floats_that_an_entry_takes_are_of_each_engines_dtype() -> None:
+    found = nest.parity("qwen3-backbone-tiny", dtype="bf16", **PLACE)
+    assert found.ok
+    assert found.entries == ("forward",)
+    assert found.from_f32 is not None
+    assert 0 < found.from_f32[0].mean < found.output.magnitude / 100
+    assert len(found.layers) == 2
+
+
 @pytest.fixture
 def other_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel of MLX's that is far off."""

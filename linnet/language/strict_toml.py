@@ -19,7 +19,7 @@ class BadTomlError(Exception):
 def parse_toml(data: bytes) -> dict[str, Any]:
     """The table written in `data`. Raises BadTomlError."""
     if len(data) > TOML_BYTES:
-        raise BadTomlError(f"it is larger than {TOML_BYTES >> 10} kB")
+        raise BadTomlError(f"it is larger than {TOML_BYTES >> 10} KiB")
     try:
         # Some editors put a byte order mark first.
         text = data.decode().removeprefix("\ufeff")

@@ -199,10 +199,10 @@ def digest_file(path: Path) -> tuple[int, str]:
 
 
 def human_size(size: int) -> str:
-    """Bytes for people, 1 kB = 1024 B: `60 B`, `97.3 kB`, `1.2 MB`, `16.4 GB`."""
+    """Bytes for people: `60 B`, `97.3 KiB`, `1.2 MiB`, `16.4 GiB`."""
     if size < 1024:
         return f"{size} B"
-    amount, units = size / 1024, ["kB", "MB", "GB", "TB"]
+    amount, units = size / 1024, ["KiB", "MiB", "GiB", "TiB"]
     # Below 1023.95 the rounded figure keeps at most four digits before the point.
     while amount >= 1023.95 and len(units) > 1:
         amount /= 1024

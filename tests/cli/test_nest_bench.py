@@ -172,7 +172,7 @@ def test_a_process_that_finds_nan_says_where(tmp_path: Path) -> None:
 def test_a_model_without_room_is_told_with_both_sizes(root: Path, tmp_path: Path) -> None:
     huge = {"MaxSeq": 10**13}
     words = (
-        r"^qwen3-tiny does not fit into the memory of cpu: its weights and caches take [\d.]+ TB, and [\d.]+ GB were"
+        r"^qwen3-tiny does not fit into the memory of cpu: its weights and caches take [\d.]+ TiB, and [\d.]+ GiB were"
     )
     with pytest.raises(BenchMemoryError, match=words):
         nest.bench("qwen3-tiny", output=tmp_path / "b.json", generics=huge, perplexity=False, **SMALL)

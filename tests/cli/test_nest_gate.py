@@ -327,7 +327,7 @@ def test_engines_are_compared_where_there_are_two_and_room(
 
     work.edit("src/norm.linnet", "module", "// Other.\nmodule")
     monkeypatch.setattr(bench, "free_memory", lambda device: 1000)
-    assert work.gate().skipped["parity"] == "two models in f32 take 26.1 MB, and 1000 B are free"
+    assert work.gate().skipped["parity"] == "two models in f32 take 26.1 MiB, and 1000 B are free"
 
     def absent() -> None:
         raise nest.MlxMissingError

@@ -346,7 +346,7 @@ def test_licences_in_their_canonical_spelling(written: str, kept: str) -> None:
         (b'title = "\xff"', "The card is not TOML: byte 9 is not UTF-8."),
         (b"a = " + b"[" * 100_000, "The card is not TOML: "),
         (b"a = " + b"9" * 5000, "The card is not TOML: "),
-        (b"#" * (1 << 20) + b"\n", "The card is not TOML: it is larger than 128 kB."),
+        (b"#" * (1 << 20) + b"\n", "The card is not TOML: it is larger than 128 KiB."),
         (b".".join([b"a"] * 60_000) + b" = 1", "The card is not TOML: it has a key of more than 50 parts."),
         (b"x = {" + b" . ".join([b'"a"'] * 60) + b" = 1}", "The card is not TOML: it has a key of more than 50 parts."),
         (b"a = 1\na = 2\n", "The card is not TOML: Cannot overwrite a value (at line 2, column 6)."),
@@ -371,7 +371,7 @@ def test_a_card_that_is_not_there(tmp_path: Path) -> None:
 def test_a_card_of_enormous_size_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "nest.toml").open("wb") as file:
         file.truncate(1 << 33)
-    with pytest.raises(PackageError, match=r"is larger than 128\.0 kB"):
+    with pytest.raises(PackageError, match=r"is larger than 128\.0 KiB"):
         read_card(tmp_path)
 
 

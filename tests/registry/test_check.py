@@ -56,7 +56,7 @@ def test_the_seed_against_a_hub(seed: Path, tmp_path: Path, monkeypatch: pytest.
         assert [str(error) for error in report.errors()] == []
         assert statuses(report) == dict.fromkeys(SECTIONS, "ok")
         assert report.section("weights").summary == "8.2B parameters in 651 tensors, headers from Qwen/Qwen3-8B-FP8"
-        assert report.section("files").summary == "8 files, 97.3 kB, and 2 weight files"
+        assert report.section("files").summary == "8 files, 97.3 KiB, and 2 weight files"
         assert server.traffic.bytes < 300_000
         assert len([line for line in server.traffic.requests if "/resolve/" in line]) == 4
     assert report.bound is not None
@@ -277,7 +277,7 @@ def test_a_module_that_is_a_link_out_is_never_read(make_package: MakePackage, tm
         ),
         ("[package", "linnet.toml is not TOML: Expected ']' at the end of a table declaration"),
         (".".join(["a"] * 30_000) + " = 1", "linnet.toml is not TOML: it has a key of more than 50 parts."),
-        ("#" * 140_000, 'linnet.toml: The file "linnet.toml" is larger than 128.0 kB.'),
+        ("#" * 140_000, 'linnet.toml: The file "linnet.toml" is larger than 128.0 KiB.'),
     ],
 )
 def test_a_manifest_that_leads_out_or_is_not_one(make_package: MakePackage, text: str, message: str) -> None:

@@ -116,7 +116,7 @@ def test_names_that_are_not_the_same_everywhere(tmp_path: Path) -> None:
 def test_a_package_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "big.md").open("wb") as file:
         file.truncate(1 << 40)
-    with pytest.raises(PackageError, match=r'The file "big\.md" is larger than 64\.0 MB\. Make it smaller'):
+    with pytest.raises(PackageError, match=r'The file "big\.md" is larger than 64\.0 MiB\. Make it smaller'):
         package_files(tmp_path)
     assert package_files(tmp_path, skip=frozenset({"big.md"})) == []
     (tmp_path / "big.md").unlink()
@@ -138,8 +138,8 @@ def test_a_file_over_its_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "text"),
     [
-        (0, "0 B"), (60, "60 B"), (1023, "1023 B"), (1024, "1.0 kB"), (99597, "97.3 kB"), (1 << 20, "1.0 MB"),
-        ((1 << 20) - 1, "1.0 MB"), (16 * (1 << 30), "16.0 GB"), (1 << 40, "1.0 TB"), (1 << 51, "2048.0 TB"),
+        (0, "0 B"), (60, "60 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (99597, "97.3 KiB"), (1 << 20, "1.0 MiB"),
+        ((1 << 20) - 1, "1.0 MiB"), (16 * (1 << 30), "16.0 GiB"), (1 << 40, "1.0 TiB"), (1 << 51, "2048.0 TiB"),
     ],
 )  # fmt: skip
 def test_sizes_for_people(size: int, text: str) -> None:

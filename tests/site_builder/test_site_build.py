@@ -259,7 +259,7 @@ def test_a_record_cannot_name_files_outside(make_package: Make, path: str) -> No
 def test_files_that_are_no_text_or_too_large_are_named_only(make_package: Make, build: Build) -> None:
     report = build(make_package(files={"logo.bin": b"\xff\xfe\x00", "big.txt": "x" * ((1 << 20) + 1)}))
     page = page_of(report, "files")
-    for name, size, why in (("logo.bin", "3 B", "Not text."), ("big.txt", "1.0 MB", "Too large to show here.")):
+    for name, size, why in (("logo.bin", "3 B", "Not text."), ("big.txt", "1.0 MiB", "Too large to show here.")):
         row = next(line for line in page.splitlines() if f"<code>{name}</code>" in line)
         assert f'<td class="right">{size}</td>' in row
         assert f'<span class="why">{why}</span>' in row

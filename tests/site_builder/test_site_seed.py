@@ -33,11 +33,12 @@ def words(html: str) -> str:
 
 
 def test_the_pages_say_what_the_page_that_was_had_said(seed: Path, seed_site: SiteReport) -> None:
-    said = (seed / "model-page.txt").read_text(encoding="utf-8")
+    # That page wrote kB for 1024 bytes.
+    said = (seed / "model-page.txt").read_text(encoding="utf-8").replace(" kB", " KiB")
     shown = words(seed_page(seed_site) + seed_page(seed_site, "files"))
     for line in (
         "Qwen3 8B FP8",
-        "10 files · 97.3 kB in the registry",
+        "10 files · 97.3 KiB in the registry",
         "models/qwen3-8b-fp8",
         "8.2B parameters",
         "grouped-query-attention",
@@ -60,12 +61,12 @@ def test_files_are_listed_with_sizes_in_order(seed_site: SiteReport) -> None:
     page = seed_page(seed_site, "files")
     rows = re.findall(r'<code>([^<]+)</code></a></th><td class="right">([^<]+)', page)
     assert rows == [
-        ("README.md", "1.6 kB"),
-        ("bindings.json", "50.5 kB"),
+        ("README.md", "1.6 KiB"),
+        ("bindings.json", "50.5 KiB"),
         ("linnet.toml", "60 B"),
         ("nest.toml", "940 B"),
-        ("src/attention.linnet", "21.2 kB"),
-        ("src/lib.linnet", "21.4 kB"),
+        ("src/attention.linnet", "21.2 KiB"),
+        ("src/lib.linnet", "21.4 KiB"),
         ("src/norm.linnet", "680 B"),
         ("src/rope.linnet", "909 B"),
     ]
@@ -98,13 +99,13 @@ def test_names_lead_across_modules_and_into_the_library(seed_site: SiteReport) -
 
 def test_layers_are_folded(seed_site: SiteReport) -> None:
     page = seed_page(seed_site, "parameters")
-    assert "in 651 tensors, 8.8 GB, and 253 optional that are absent." in page
+    assert "in 651 tensors, 8.8 GiB, and 253 optional that are absent." in page
     row = next(line for line in page.splitlines() if "layers.{0..35}.attention.q_proj.scale" in line)
     shown = words(row)
     assert shown.startswith(
         "layers.{0..35}.attention.q_proj.scale model.layers.{0..35}.self_attn.q_proj.weight_scale_inv 36 tensors 0 1 2"
     )
-    assert shown.endswith("34 35 [32, 32] Tensor[Out / Block, In / Block; T] bf16 36 36.9K 72.0 kB")
+    assert shown.endswith("34 35 [32, 32] Tensor[Out / Block, In / Block; T] bf16 36 36.9K 72.0 KiB")
     assert 'href="all/index.html#layers.3.attention.q_proj.scale">3</a>' in row
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from linnet.registry.bench import BenchReport, Measured, sources_digest
+from linnet.registry.bench import BenchReport, Measured, Score, sources_digest
 from linnet.registry.bench_text import Cell, cell, columns, conditions, weights_note
 from linnet.registry.package import PackageFile
 from linnet.site_builder.text import one_line
@@ -50,10 +50,28 @@ def results_view(report: BenchReport | None, record: Mapping[str, Any]) -> Resul
         tuple(shown.values()),
         tuple(rows),
         tuple(_ratio(report.ratio(key)) for key in shown) if report.baseline is not None else (),
-        tuple(map(one_line, conditions(report))),
+        tuple(map(one_line, (*conditions(report), *_perplexity_note(report.package.perplexity)))),
         one_line(report.command),
         _has_changed(report.package, record),
     )
+
+
+def _perplexity_note(score: Score | None) -> tuple[str, ...]:
+    """Of what text a perplexity is, and how it was read, as far as its protocol tells; nothing without one."""
+    if score is None:
+        return ()
+    protocol = score.protocol
+    text = protocol.get("text")
+    source: Mapping[str, Any] = text if isinstance(text, dict) else {}
+    name = " ".join(str(source[key]) for key in ("dataset", "split", "file") if source.get(key))
+    parts = [f"perplexity of {name}" if name else "perplexity"]
+    if source.get("repo"):
+        parts.append(f"{source['repo']} at {str(source.get('revision', ''))[:12]}")
+    if source.get("sha256"):
+        parts.append(f"sha256 {str(source['sha256'])[:12]}")
+    read = [f"{key} {protocol[key]}" for key in ("window", "stride") if protocol.get(key)]
+    scored = f"{score.tokens_scored:,} tokens scored in {score.windows:,} window{'' if score.windows == 1 else 's'}"
+    return (f"{', '.join(parts)}; {', '.join([*read, scored])}",)
 
 
 def _ratio(ratio: float | None) -> str:

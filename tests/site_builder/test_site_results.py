@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench_reports import measured, report
@@ -51,10 +52,44 @@ def test_the_table_is_filled(benched: Callable[..., PackageSource], build: Build
     assert "128 tokens of prompt, 64 new; numerics fast, compiled, FP8 weights streamed" in shown
     assert "A <GPU> (cuda), 16 threads, Linux 6.1" in shown
     assert "linnet 0.1.0, torch 2.11, Python 3.11.7; 2026-01-31" in shown
+    assert "perplexity of held-out.txt; window 256, 1,000 tokens scored in 9 windows nest bench" in shown
     assert "Ratio 1.000 1.000 2.00 1.000 2.00 1.000 128 tokens" in shown
     assert shown.endswith("nest bench tiny --baseline other Charts")
     assert "earlier state" not in shown
     assert "weights mine" not in shown
+
+
+@pytest.mark.parametrize(
+    ("protocol", "told"),
+    [
+        (
+            {
+                "text": {
+                    "dataset": "wikitext-2",
+                    "split": "test",
+                    "repo": "a/b",
+                    "revision": "0" * 40,
+                    "sha256": "c" * 64,
+                },
+                "window": 1024,
+                "stride": 512,
+            },
+            "perplexity of wikitext-2 test, a/b at 000000000000, sha256 cccccccccccc; window 1024, stride 512, 1,000",
+        ),
+        ({"text": "mine"}, "perplexity; 1,000 tokens scored in 9 windows"),
+    ],
+)
+def test_how_a_perplexity_was_measured_is_told(
+    benched: Callable[..., PackageSource], build: Build, protocol: dict[str, Any], told: str
+) -> None:
+    def measured_so(report: BenchReport) -> BenchReport:
+        assert report.package.perplexity is not None
+        score = replace(report.package.perplexity, protocol=protocol)
+        return replace(report, package=replace(report.package, perplexity=score))
+
+    site = build(benched(measured_so))
+    assert told in results(site)
+    assert told in (site.output / "models/tiny-wren/benchmarks/index.html").read_text(encoding="utf-8")
 
 
 def test_a_package_that_was_not_measured_has_no_table(make_package: MakePackage, build: Build) -> None:

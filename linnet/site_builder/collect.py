@@ -43,6 +43,7 @@ class PackageSource:
     `published` is UTC as ISO 8601, empty for a folder that was never published; `yanked` is the reason, None where it
     stands; `bench` what was measured at publication, None where only the package's own `bench.json` tells.
     `tensor_files` says which file holds each tensor of the checkpoint, as far as that is known without the network.
+    `weight_digests` are the sha256 of files of weights, in hex, as far as they are known besides the card's.
     `checked` is the source's check, where that was just made. `status` and its reason are the whole package's.
     """
 
@@ -52,6 +53,7 @@ class PackageSource:
     yanked: str | None = None
     bench: BenchReport | None = None
     tensor_files: Mapping[str, str] | None = None
+    weight_digests: Mapping[str, str] | None = None
     checked: CheckResult | None = None
     held: Mapping[str, bytes] | None = None
     status: str = "active"
@@ -186,6 +188,11 @@ class ModelPage:
         return sum(file.size for file in self.files)
 
     @property
+    def beside(self) -> int:
+        """Bytes of the weights that lie beside the card."""
+        return sum(weight.size or 0 for weight in self.unkept if not weight.href)
+
+    @property
     def unkept(self) -> tuple[WeightFile, ...]:
         """Weights that are no files of the registry: they lie at a host, or beside the card."""
         kept = {file.path for file in self.files}
@@ -249,7 +256,7 @@ def collect_model(*versions: PackageSource) -> ModelPage:
         # Packages of the Hub have a head, which only the Hub reads.
         readme=split_head(next((file.text or "" for file in files if file.path == README_NAME), ""))[1],
         files=files,
-        weights=_weight_files(weights, record["weights"]["sizes"]),
+        weights=_weight_files(weights, record["weights"]["sizes"], source.weight_digests or {}),
         all_parameters=parameters,
         parameters=fold_parameters(parameters),
         tensor_counts=_tensor_counts(record["parameters"]),
@@ -319,7 +326,9 @@ def _shards(source: PackageSource) -> Mapping[str, str]:
     return {str(item["tensor"]): str(files[0]) for item in source.record["parameters"] if item["present"]}
 
 
-def _weight_files(weights: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple[WeightFile, ...]:
+def _weight_files(
+    weights: Mapping[str, Any], sizes: Mapping[str, int], known: Mapping[str, str]
+) -> tuple[WeightFile, ...]:
     repo, revision = str(weights.get("repo", "")), str(weights.get("revision", ""))
     digests: Mapping[str, Any] = weights.get("sha256", {})
     host = f"https://huggingface.co/{quote(repo)}/blob/{quote(revision)}/" if repo else ""
@@ -328,7 +337,7 @@ def _weight_files(weights: Mapping[str, Any], sizes: Mapping[str, int]) -> tuple
             path=str(file),
             href=host + quote(str(file)) if host else "",
             size=sizes.get(file),
-            sha256=str(digests.get(file, "")),
+            sha256=str(digests.get(file) or known.get(file, "")),
         )
         for file in weights["files"]
     )

@@ -82,6 +82,7 @@ class RegistrySource:
             published=record.published,
             yanked=entry.reason if entry.yanked else None,
             bench=bench,
+            weight_digests={file.path: file.sha256 for file in record.weights.files},
             held=held,
             status=self.package.status,
             status_reason=self.package.status_reason,

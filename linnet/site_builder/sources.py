@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,7 @@ from linnet.registry.card import read_card
 from linnet.registry.contents import contents, folder_name
 from linnet.registry.index import package_record
 from linnet.registry.locate import Located, package_folders
+from linnet.registry.package import FILE_BYTES, digest_file
 from linnet.registry.weights import locate_weights, read_tensors
 from linnet.site_builder.collect import PackageSource, SiteError
 
@@ -55,7 +56,8 @@ class FolderSource:
 
         record = package_record(self.folder, load_once)
         found = checked[-1] if checked else None
-        return [PackageSource(self.folder, record, tensor_files=_tensor_files(self.folder), checked=found)]
+        source = PackageSource(self.folder, record, tensor_files=_tensor_files(self.folder), checked=found)
+        return [replace(source, weight_digests=_weight_digests(self.folder))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,16 @@ def _tensor_files(folder: Path) -> dict[str, str] | None:
         return None
     table = read_tensors(located, card)
     return {name: table[name].file for name in table}
+
+
+def _weight_digests(folder: Path) -> dict[str, str]:
+    """The sha256 of each file of weights beside the card that is no larger than a file of a package may be: larger ones
+    would take longer than the pages."""
+    card = read_card(folder)
+    if card.weights.repo is not None:
+        return {}
+    local = locate_weights(folder, card, caches=False).local
+    return {file: digest_file(path)[1] for file, path in local.items() if path.stat().st_size <= FILE_BYTES}
 
 
 def folder_sources(nests: Path) -> list[ModelSource]:

@@ -43,7 +43,7 @@ def test_as_many_files_are_listed_as_are_counted(make_package: Make, build: Buil
     page = page_of(build(make_package()), "files")
     listed = page.partition("<tbody>")[2].partition("</tbody>")[0]
     assert f"{listed.count('<tr>')} files · " in page
-    assert '<code>model.safetensors</code></a></th><td class="right"><span class="why">weights</span>' in listed
+    assert '<code>model.safetensors</code></a></th><td class="right"><span class="why">at its host</span>' in listed
 
 
 def test_a_package_is_loaded_by_what_finds_it(make_package: Make) -> None:

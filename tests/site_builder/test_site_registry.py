@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import struct
@@ -24,6 +25,7 @@ from linnet.site_builder import history
 from linnet.site_builder.build import SiteReport, build_site
 from linnet.site_builder.collect import PackageSource, SiteError
 from linnet.site_builder.registry_source import registry_sources
+from linnet.site_builder.sources import folder_sources
 
 Make = Callable[..., PackageSource]
 
@@ -91,6 +93,18 @@ def test_versions_are_a_history(three_versions: Registry, tmp_path: Path) -> Non
     assert "Between any two 0.10.0 0.9.0 0.11.0 diff diff 0.10.0 diff" in listed
     pages = sorted(path.name for path in (report.output / "models/tiny-wren/history").iterdir() if path.is_dir())
     assert pages == ["0.10.0..0.11.0", "0.9.0..0.10.0", "0.9.0..0.11.0"]
+
+
+def test_size_and_digest_of_weights_beside_the_card_are_told(registry: Registry, folder: Path, tmp_path: Path) -> None:
+    publish(registry, folder, "0.9.0")
+    size = (folder / "model.safetensors").stat().st_size
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    for source in (registry_sources(registry.url), folder_sources(folder.parent)):
+        report = build_site(source, tmp_path / "site")
+        listed = words(report, "files")
+        assert f"in the registry, {size} B of weights beside the card File Size" in listed
+        assert f"model.safetensors {size} B {digest} beside the card" in listed
+        assert f", and {size} B of weights" in words(report)
 
 
 def test_a_difference_says_what_changed(three_versions: Registry, tmp_path: Path) -> None:

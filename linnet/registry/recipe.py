@@ -85,7 +85,7 @@ def parse_recipe(data: bytes, file: str = RECIPE_NAME) -> Recipe:
     if not isinstance(value, JsonObject) or set(value) != {"schema", "tensors"} or not isinstance(tensors, JsonObject):
         message = f"{file} is not an object of a schema and tensors."
         raise RecipeError([_problem("json", file, message, help)])
-    if value["schema"] != SCHEMA or isinstance(value["schema"], bool):
+    if not _is_one_of(value["schema"], (SCHEMA,)):
         message = f"{file} has the schema {shown(str(value['schema']))}, and this version reads {SCHEMA}."
         raise RecipeError([_problem("schema", file, message, "Install a newer version, or write the recipe anew.")])
     problems = [
@@ -94,12 +94,12 @@ def parse_recipe(data: bytes, file: str = RECIPE_NAME) -> Recipe:
     ]
     packings: dict[str, Packing] = {}
     for name, entry in tensors.items():
-        known = {"bits": BITS, "group": GROUPS, "mode": MODES}
+        known: dict[str, tuple[int | str, ...]] = {"bits": BITS, "group": GROUPS, "mode": MODES}
         if not isinstance(entry, JsonObject) or set(entry) != set(known) or entry.duplicates:
             message = f"{file} does not give {shown(name)} exactly bits, a group and a mode."
             problems.append(_problem("entry", bare(name), message, help))
             continue
-        wrong = [key for key, choices in known.items() if entry[key] not in choices or isinstance(entry[key], bool)]
+        wrong = [key for key, choices in known.items() if not _is_one_of(entry[key], choices)]
         for key in wrong:
             choices = ", ".join(map(str, known[key]))
             message = f"{file} gives {shown(name)} the {key} {shown(str(entry[key]))}, which is not known."
@@ -109,6 +109,11 @@ def parse_recipe(data: bytes, file: str = RECIPE_NAME) -> Recipe:
     if problems:
         raise RecipeError(problems)
     return Recipe(packings, file)
+
+
+def _is_one_of(value: object, choices: tuple[int | str, ...]) -> bool:
+    """Whether JSON's `value` is one of these: true and 4.0, which equal 1 and 4, are not."""
+    return any(type(value) is type(choice) and value == choice for choice in choices)
 
 
 def unpacked(table: TensorTable, recipe: Recipe) -> TensorTable:

@@ -66,6 +66,8 @@ def test_what_is_no_recipe_is_told() -> None:
     for text in ("[]", "{}", '{"schema": 1, "tensors": []}', '{"schema": 1, "tensors": {}, "more": 1}'):
         assert "recipe.json is not an object of a schema and tensors" in refused(text)
     assert 'recipe.json has the schema "2", and this version reads 1' in refused('{"schema": 2, "tensors": {}}')
+    for schema in ("1.0", "true", "[1]"):
+        assert "and this version reads 1" in refused(f'{{"schema": {schema}, "tensors": {{}}}}')
     twice = '{"schema": 1, "tensors": {"a": {"bits": 4, "group": 64, "mode": "affine"}, "a": {}}}'
     assert 'recipe.json has two entries for "a"' in refused(twice)
     assert 'does not give "a" exactly bits, a group and a mode' in refused(
@@ -76,7 +78,8 @@ def test_what_is_no_recipe_is_told() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "known"),
     [
-        ("bits", 3, "4, 8"), ("bits", True, "4, 8"), ("bits", "4", "4, 8"), ("group", 48, "32, 64, 128"),
+        ("bits", 3, "4, 8"), ("bits", True, "4, 8"), ("bits", "4", "4, 8"), ("bits", 4.0, "4, 8"),
+        ("group", 64.0, "32, 64, 128"), ("group", 48, "32, 64, 128"),
         ("mode", "nf4", "affine"), ("mode", [], "affine"),
     ],
 )  # fmt: skip

@@ -142,8 +142,21 @@ def test_the_catalogue_filters_sorts_and_keeps_its_state(browser: Browser, addre
         page.get_by_label("Filter", exact=True).fill("")
         page.get_by_label("Sort by").select_option("most parameters")
         expect(titles).to_have_text(["GPT-2 small", "Qwen3 tiny", "Qwen3 tiny FP8"])
+        clear = page.get_by_role("button", name="Clear filters")
+        expect(clear).to_be_hidden()
         page.get_by_label("Filter", exact=True).fill("no such model")
         expect(page.locator(".listing .status")).to_have_text("No model is like that.")
+        page.get_by_role("checkbox", name="fp8", exact=True).first.check()
+        clear.click()
+        expect(titles).to_have_text(["GPT-2 small", "Qwen3 tiny", "Qwen3 tiny FP8"])
+        expect(clear).to_be_hidden()
+        expect(page.get_by_label("Filter", exact=True)).to_be_focused()
+        assert parse_qsl(urlsplit(page.url).query) == [("sort", "large")]
+        # The field's ring of focus lies within what scrolls.
+        left, within = (page.locator(place).bounding_box() for place in ("#words", ".filters"))
+        assert left is not None
+        assert within is not None
+        assert left["x"] - within["x"] >= 5
 
 
 def test_the_snippet_is_copied_by_keyboard(browser: Browser, served: str) -> None:
@@ -221,6 +234,43 @@ def test_a_block_unfolds(browser: Browser, address: str, javascript: bool) -> No
         page.keyboard.press("Enter")
         expect(part.locator("svg")).to_be_visible()
         expect(part.locator("svg").get_by_text("gate", exact=True).first).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_picture_is_seen_whole_or_says_that_it_goes_on(browser: Browser, served: str, width: int) -> None:
+    measure = """figure => {
+        const flow = figure.querySelector(".flow").getBoundingClientRect();
+        const [first, frame] = [figure.querySelector("rect"), figure].map(item => item.getBoundingClientRect());
+        return {
+            scale: flow.width / figure.querySelector(".flow").getAttribute("width"),
+            hidden: figure.scrollWidth - figure.clientWidth,
+            begins: first.left >= frame.left - 1 && first.right <= frame.right + 1,
+        };
+    }"""
+    wide = 0
+    with visit(browser, served, width=width) as page:
+        for name in ("gpt2/architecture", "gpt2/architecture/decode", "qwen3-tiny/architecture/decode"):
+            page.goto(f"{served}/models/{name}/index.html")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            for figure in page.locator(".diagram:visible").all():
+                found = figure.evaluate(measure)
+                assert found["scale"] >= 0.749
+                assert found["begins"]
+                if found["hidden"] <= 0:
+                    continue
+                wide += 1
+                assert found["scale"] == pytest.approx(0.75, abs=0.002)
+                # Below the boxes nothing but the ground is drawn: there the shadow alone makes a difference.
+                figure.evaluate("figure => figure.scrollIntoView({block: 'end'})")
+                box = figure.bounding_box()
+                assert box is not None
+                right, bottom = box["x"] + box["width"], box["y"] + box["height"]
+                corner: FloatRect = {"x": right - 4, "y": bottom - 6, "width": 3, "height": 3}
+                figure.evaluate("figure => figure.scrollLeft = 0")
+                before = page.screenshot(clip=corner)
+                figure.evaluate("figure => figure.scrollLeft = figure.scrollWidth")
+                assert page.screenshot(clip=corner) != before
+    assert (wide > 0) == (width == 390)
 
 
 def test_parameters_filter(browser: Browser, address: str) -> None:

@@ -380,6 +380,8 @@
     const more = make("button", { type: "button", class: "more" }, "Show more");
     list.after(more);
     more.hidden = true;
+    const clear = make("button", { type: "button", class: "clear", hidden: true }, "Clear filters");
+    status.after(clear);
     let models = null;
     let found = [];
     let shown = 0;
@@ -404,6 +406,7 @@
     };
     const apply = async () => {
       const chosen = state();
+      clear.hidden = ![...chosen.keys()].some((key) => key !== "sort");
       if (!models) {
         if (!chosen.size) return;
         models = await allModels(+browse.dataset.catalogue);
@@ -442,6 +445,12 @@
     form.elements.q.addEventListener("input", changed);
     form.addEventListener("change", (event) => { if (event.target.name !== "q") changed(event); });
     form.addEventListener("submit", (event) => event.preventDefault());
+    clear.addEventListener("click", (event) => {
+      form.elements.q.value = "";
+      for (const box of boxes) box.checked = false;
+      changed(event);
+      form.elements.q.focus();
+    });
     more.addEventListener("click", () => one("a", append())?.focus());
     addEventListener("popstate", restore);
     form.hidden = false;
@@ -519,6 +528,17 @@
     draw();
   };
 
+  // A picture that is too wide begins where its first box stands.
+  const pictures = () => {
+    const begin = (figure) => {
+      const box = one("rect", figure)?.getBoundingClientRect();
+      const frame = figure.getBoundingClientRect();
+      if (box?.width) figure.scrollLeft += box.x + box.width / 2 - frame.x - frame.width / 2;
+    };
+    all(".diagram").forEach(begin);
+    for (const part of all("details:has(.diagram)")) part.addEventListener("toggle", () => all(".diagram", part).forEach(begin), { once: true });
+  };
+
   document.addEventListener("DOMContentLoaded", () => {
     const tools = one(".tools");
     const input = searchBox(tools);
@@ -530,5 +550,6 @@
     filters();
     catalogue();
     comparison();
+    pictures();
   });
 })();

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "--tolerance",
     type=click.FloatRange(min=0),
     help="What the largest difference may be; by default 1e-4 in f32, or 1e-5 of the largest logit, and in bf16 the "
-    "distance from f32.",
+    "larger distance of the two from f32.",
 )
 @weights_option
 @generics_option

@@ -27,6 +27,7 @@ def test_what_no_package_has() -> None:
             "owner/name",
             "0" * 40,
             "bindings.json",
+            "recipe.json",
             ("*.ids", '"quoted"'),
             {"deep/a.safetensors": "f" * 64},
         ),

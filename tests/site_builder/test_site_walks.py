@@ -107,6 +107,17 @@ def test_everything_is_found_by_keyboard(browser: Browser, address: str) -> None
             page.wait_for_url(f"**/{where}*")
 
 
+@pytest.mark.parametrize("query", ["q_norm", "q norm"])
+def test_enter_opens_what_was_asked_for(browser: Browser, served: str, query: str) -> None:
+    with visit(browser, served) as page:
+        page.keyboard.press("/")
+        page.keyboard.type(query)
+        items = page.locator("#found > ul > li").first.locator("code")
+        expect(items.first).to_contain_text("q_norm")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/models/qwen3-tiny*/parameters/**q_norm*")
+
+
 def test_the_search_opens_and_closes(browser: Browser, address: str) -> None:
     with visit(browser, address) as page:
         page.keyboard.press("s")
@@ -229,11 +240,11 @@ def test_a_block_unfolds(browser: Browser, address: str, javascript: bool) -> No
     with visit(browser, address, javascript=javascript) as page:
         page.goto(f"{address}/models/qwen3-tiny/architecture/index.html")
         part = page.locator("details.block", has_text="layers.mlp").first
-        expect(part.locator("svg")).to_be_hidden()
+        expect(part.locator("svg.flow")).to_be_hidden()
         part.locator("summary").focus()
         page.keyboard.press("Enter")
-        expect(part.locator("svg")).to_be_visible()
-        expect(part.locator("svg").get_by_text("gate", exact=True).first).to_be_visible()
+        expect(part.locator("svg.flow")).to_be_visible()
+        expect(part.locator("svg.flow").get_by_text("gate", exact=True).first).to_be_visible()
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -133,12 +133,15 @@
           parts.push(...parts.flatMap((part) => part.split("_")));
           const hit = (word) => parts.some((part) => part.startsWith(word)) || (word.length > 2 && label.toLowerCase().includes(word));
           if (words.some(hit) && words.every((word) => hit(word) || inTitle(word))) {
-            items.push({ kind, label, href, exact: parts.includes(words[words.length - 1]) });
+            const whole = words.filter((word) => parts.includes(word)).length;
+            // What is asked for by whole names, of which the title alone does not tell.
+            const best = !words.every(inTitle) && words.every((word) => parts.includes(word) || titled.includes(word));
+            items.push({ kind, label, href, whole, best });
           }
         }
       }
     }
-    return items.sort((a, b) => b.exact - a.exact).slice(0, ITEMS);
+    return items.sort((a, b) => b.best - a.best || b.whole - a.whole).slice(0, ITEMS);
   };
 
   const searchBox = (tools) => {
@@ -152,6 +155,7 @@
     const box = make("div", { class: "search", role: "search", "aria-label": "Site" }, input, make("kbd", { "aria-hidden": "true" }, "/"), panel);
     tools.append(box);
     let asked = 0;
+    let shown = null;
     const show = async () => {
       const ask = ++asked;
       const query = input.value.trim();
@@ -169,7 +173,7 @@
           const items = await itemsOf(result, words);
           if (ask !== asked || !items.length) return;
           rows[index].append(make("ul", {}, ...items.map((item) => make("li", {},
-            make("a", { href: link(item.href) }, make("code", {}, item.label), make("span", { class: "kind" }, item.kind))))));
+            make("a", { href: link(item.href), "data-best": item.best }, make("code", {}, item.label), make("span", { class: "kind" }, item.kind))))));
         }));
       } catch {
         if (ask !== asked) return;
@@ -179,8 +183,16 @@
     };
     const close = () => { panel.hidden = true; };
     input.addEventListener("focus", () => load("search/directory").catch(() => {}));
-    input.addEventListener("input", show);
-    input.addEventListener("click", () => { if (panel.hidden) show(); });
+    const ask = () => { shown = show(); };
+    // The first result, or what it holds that is just what was asked for.
+    const open = async () => {
+      const query = input.value;
+      await shown;
+      const first = list.firstElementChild;
+      if (!panel.hidden && first && input.value === query) (one("[data-best]", first) || one("a", first)).click();
+    };
+    input.addEventListener("input", ask);
+    input.addEventListener("click", () => { if (panel.hidden) ask(); });
     box.addEventListener("keydown", (event) => {
       const links = panel.hidden ? [] : all("a", list);
       const at = links.indexOf(document.activeElement);
@@ -188,8 +200,8 @@
       if (to != null && links.length) {
         event.preventDefault();
         (to < 0 ? input : links[Math.min(to, links.length - 1)]).focus();
-      } else if (event.key === "Enter" && document.activeElement === input && links.length) {
-        links[0].click();
+      } else if (event.key === "Enter" && document.activeElement === input) {
+        open();
       } else if (event.key === "Escape") {
         event.preventDefault();
         if (panel.hidden) { input.value = ""; input.blur(); } else { close(); input.focus(); }
@@ -218,7 +230,7 @@
     tools.append(button);
   };
 
-  const KEYS = [["/", "search the site"], ["↓ ↑", "walk through the results"], ["Enter", "open the result, or the first"],
+  const KEYS = [["/", "search the site"], ["↓ ↑", "walk through the results"], ["Enter", "open the result, or the best"],
     ["Esc", "close"], ["f", "filter the list or table of this page"], ["?", "this help"]];
   const help = () => {
     let dialog = one("dialog.help");

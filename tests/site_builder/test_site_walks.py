@@ -399,3 +399,24 @@ def test_every_page_has_the_policy(whole: SiteReport) -> None:
         assert POLICY in html
         assert re.findall(r"<script(?![^>]* src=)(?! type=\"application/ld\+json\")", html) == []
         assert " style=" not in re.sub(r"<pre.*?</pre>", "", html, flags=re.DOTALL)
+
+
+def test_a_phone_shows_two_models_beside_each_other(browser: Browser, served: str) -> None:
+    with visit(browser, served, width=390) as page:
+        page.goto(f"{served}/compare/index.html?model=qwen3-tiny&model=gpt2")
+        heads = page.get_by_role("columnheader")
+        expect(heads).to_have_count(2)
+        for cell in (*heads.all(), *page.get_by_role("row", name=re.compile("^Licence")).get_by_role("cell").all()):
+            box = cell.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= 390
+
+
+def test_a_phone_folds_the_outline_of_a_file(browser: Browser, served: str) -> None:
+    with visit(browser, served, width=390) as page:
+        page.goto(f"{served}/models/qwen3-tiny/source/src/attention.linnet.html")
+        outline = page.locator(".outline")
+        expect(outline).to_be_hidden()
+        page.get_by_text("In this file").click()
+        expect(outline.get_by_role("link").last).to_be_visible()
+        assert outline.evaluate("list => list.scrollHeight <= list.clientHeight")

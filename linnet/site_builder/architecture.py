@@ -26,6 +26,8 @@ MOST_BOXES = 160
 UNFOLDED_BOXES = 26
 WHOLE_BOXES = 90
 MOST_PARTS = 40
+# What a wide page has for the picture of the entry and those of its blocks, and what lies between and around them.
+ROOM, APART = 1104.0, 98.0
 # Entries with a page of their own beside the card's.
 MOST_ENTRIES = 40
 
@@ -46,11 +48,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """`whole` has every block unfolded, empty where that would be too large or no different."""
+    """`whole` has every block unfolded, empty where that would be too large or no different; `beside` says whether the
+    widest of the parts fits beside the picture of the entry."""
 
     svg: Markup
     whole: Markup
     parts: tuple[Part, ...]
+    beside: bool
 
 
 def architectures(page: ModelPage, paths: Mapping[str, str]) -> dict[str, Architecture]:
@@ -92,6 +96,11 @@ class _Pictures:
 
     def of(self, graph: Graph, entry: str) -> Architecture:
         found = self._collect(graph, 1)
+        figures = [
+            draw(node.inner, self._folded, self._link, f"The inside of {'.'.join(node.path)}")
+            for node, _ in found
+            if node.inner is not None
+        ]
         parts = tuple(
             Part(
                 path=".".join(node.path),
@@ -101,17 +110,17 @@ class _Pictures:
                 block_name=node.block.name if node.block is not None else node.label,
                 place=self._code.place(node.span),
                 parameters=self._parameters(node),
-                figure=draw(node.inner, self._folded, self._link, f"The inside of {'.'.join(node.path)}"),
+                figure=figure.html,
             )
-            for node, count in found
-            if node.inner is not None
+            for (node, count), figure in zip(found, figures, strict=True)
         )
         title = f"The entry {entry} of {self._title}"
-        svg = draw(graph, self._repeats, self._link, title)
+        main = draw(graph, self._repeats, self._link, title)
         whole = Markup("")
         if parts and leaves(graph, _everything) <= WHOLE_BOXES:
-            whole = draw(graph, _everything, self._to_source, f"{title}, every block unfolded")
-        return Architecture(svg, whole, parts)
+            whole = draw(graph, _everything, self._to_source, f"{title}, every block unfolded").html
+        beside = main.width + APART + max((figure.width for figure in figures), default=0.0) <= ROOM
+        return Architecture(main.html, whole, parts, beside)
 
     def _collect(self, graph: Graph, times: int) -> list[tuple[Node, int]]:
         """The blocks whose inside is drawn apart, outermost first, and how often each is there."""

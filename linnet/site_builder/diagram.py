@@ -17,6 +17,9 @@ CHARACTER, SMALL, SHAPE = 7.6, 6.4, 6.8
 BOX_HEIGHT, ONE_LINE, JOIN = 44.0, 28.0, 26.0
 HEADER, PADDING = 30.0, 16.0
 LONGEST = 34
+LONGEST_SHAPES = 24
+# A picture that is shown smaller than this is not read: from there on it scrolls.
+LEAST_SCALE = 0.75
 STRAIGHT = 17.0
 # How much of a box is drawn inside it: whether a node is unfolded, at a depth.
 Unfold = Callable[[Node, int], bool]
@@ -37,17 +40,28 @@ class _Drawn:
     inner: dict[int, _Drawn]
 
 
-def draw(graph: Graph, unfold: Unfold, link_of: LinkOf, title: str) -> Markup:
-    """The SVG of a graph, whose text alternative is `title`."""
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture as HTML, and how wide it is where there is room, in pixels."""
+
+    html: Markup
+    width: float
+
+
+def draw(graph: Graph, unfold: Unfold, link_of: LinkOf, title: str) -> Drawing:
+    """The SVG of a graph, whose text alternative is `title`. It shrinks with its container, down to LEAST_SCALE, the
+    width of an empty SVG below it: widths cannot be in a sheet, nor beside the picture under the pages' policy."""
     drawn = _arrange(graph, unfold, 0)
     width, height = drawn.layout.width + 2 * PADDING, drawn.layout.height + 2 * PADDING
     parts = [
-        f'<svg class="flow" viewBox="0 0 {_n(width)} {_n(height)}" width="{_n(width)}" height="{_n(height)}" '
-        f'aria-label="{escape(title)}">'
+        f'<div class="fit"><svg class="flow" viewBox="0 0 {_n(width)} {_n(height)}" '
+        f'width="{_n(width)}" height="{_n(height)}" aria-label="{escape(title)}">'
     ]
     _paint(drawn, PADDING, PADDING, link_of, parts)
-    parts.append("</svg>")
-    return Markup("".join(parts))
+    parts.append(
+        f'</svg><svg class="least" width="{_n(width * LEAST_SCALE)}" height="0" aria-hidden="true"></svg></div>'
+    )
+    return Drawing(Markup("".join(parts)), width)
 
 
 def leaves(graph: Graph, unfold: Unfold, depth: int = 0) -> int:
@@ -78,12 +92,18 @@ def _arrange(graph: Graph, unfold: Unfold, depth: int) -> _Drawn:
 
 
 def _shapes(graph: Graph) -> dict[int, str]:
-    """What is written below each node: the shapes that its value is taken in, mostly one."""
+    """What is written below each node: the shapes that its value is taken in, mostly one; its own where several would
+    push the boxes apart."""
     found: dict[int, dict[str, None]] = {}
     for (source, _), shape in graph.edges.items():
         if shape:
             found.setdefault(source, {})[shape] = None
-    return {source: _cut(" / ".join(shapes), LONGEST) for source, shapes in found.items()}
+    texts: dict[int, str] = {}
+    for source, shapes in found.items():
+        text = " / ".join(shapes)
+        own = graph.nodes[source].shape
+        texts[source] = _cut(own if len(shapes) > 1 and len(text) > LONGEST_SHAPES and own else text, LONGEST)
+    return texts
 
 
 def _size(node: Node) -> tuple[float, float]:

@@ -161,7 +161,7 @@ def test_an_edge_has_the_shape_that_is_taken(tmp_path: Path) -> None:
         "block first -> block second [B * S, 8]",
         "block second -> output result [B, S, 8]",
     }
-    drawing = draw(graph, lambda node, depth: False, lambda node: ("", ""), "reshaped")
+    drawing = draw(graph, lambda node, depth: False, lambda node: ("", ""), "reshaped").html
     shown = re.findall(r'<text class="shape"[^>]*>([^<]*)', drawing)
     assert sorted(shown) == ["[B * S, 8]", "[B * S, 8]", "[B, S, 8]"]
 

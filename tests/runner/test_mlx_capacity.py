@@ -122,6 +122,9 @@ def test_what_is_written_otherwise_has_no_one_length(bind_source: Build) -> None
     assert model.length == 2
     with pytest.raises(CapacityError, match="1 position from 8 on make a context of 9"):
         model.run_entry("later", [x, 7])
+    # Of two that go beyond, the one that goes furthest says what would do.
+    with pytest.raises(CapacityError, match=r"1 position from 9 on make a context of 10, .* load with capacity=10"):
+        model.run_entry("later", [x, 8])
     model.run_entry("rows", [x, [5, 6]])
     assert model.length is None
     model.run_entry("extend", [x, 7])

@@ -160,7 +160,7 @@ class Model(TextGeneration, ProgramFront):
     @property
     def length(self) -> int | None:
         """How many positions the caches hold, from 0 on; None after an entry that writes them by rows, slots or
-        pages."""
+        pages, or in a loop whose end depends on values."""
         return self._lengths.common
 
     def reset_state(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from linnet.language.program.core import CoreNode, Graph, Value
 from linnet.language.program.inline import inline_calls
@@ -101,9 +102,12 @@ class Lengths:
         """
         held = {**self._held, **dict.fromkeys(writes.others)}
         starts = [span.constant + (value(span.symbol) if span.symbol is not None else 0) for span in writes.spans]
-        for span, start in zip(writes.spans, starts, strict=True):
-            if start + span.count > span.capacity:
-                raise CapacityError(entry, start, span.count, span.capacity)
+        placed = zip(writes.spans, starts, strict=True)
+        beyond = [(start + span.count, start, span) for span, start in placed if start + span.count > span.capacity]
+        if beyond:
+            # The furthest end is the capacity that all of them need.
+            _, start, furthest = max(beyond, key=itemgetter(0))
+            raise CapacityError(entry, start, furthest.count, furthest.capacity)
         for span, start in zip(writes.spans, starts, strict=True):
             known = held.get(span.path, 0)
             if known is not None and start > known and span.count:

@@ -20,7 +20,9 @@ from linnet.registry.gate_figures import LIMITS
 from linnet.registry.gate_findings import KINDS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+IMAGES = DOCS / "images"
+# The list of pictures is for the repository's reader and no page of the guide.
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if path.parent != IMAGES)
 
 
 def commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
@@ -159,3 +161,9 @@ def test_every_kind_of_finding_of_the_gate_is_documented(root: Path) -> None:
     cells = [line.split("|")[1] for line in table.splitlines()[2:]]
     assert sorted(kind for cell in cells for kind in re.findall(r"`([a-z-]+)`", cell)) == sorted(KINDS)
     assert all(name in text for name in LIMITS)
+
+
+def test_every_picture_is_listed(root: Path) -> None:
+    assert "(docs/images/README.md)" in (root / "README.md").read_text()
+    listed = re.findall(r"\]\(([^)]+)\)", (IMAGES / "README.md").read_text())
+    assert sorted(listed) == sorted(path.name for path in IMAGES.glob("*.png"))

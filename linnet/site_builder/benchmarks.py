@@ -17,13 +17,19 @@ from linnet.site_builder.text import one_line
 CHARTED = (
     ("decode_tokens_per_second", "Decoding", "Tokens of a row per second; more is better."),
     ("time_to_first_token_seconds", "Time to first token", "From a prompt to its first new token; less is better."),
-    ("peak_memory_bytes", "Peak memory", "The most that the process or the device held; less is better."),
+    (
+        "peak_memory_bytes",
+        "Peak memory",
+        "On a GPU, the most that tensors held; on a CPU, how far the process grew at most. Less is better.",
+    ),
     ("perplexity", "Perplexity", "Of the dataset that the card names; less is better."),
 )
 # Versions beyond these are in the table alone.
 MOST_BARS = 24
 # Narrow enough to be read on a phone: what a bar is stands above it.
 WIDTH, VALUE, ROW, TOP = 440, 105, 50, 4
+# The axis ends at so many times the largest median: one slow run would leave nothing to see of the rest.
+MOST_OVER_MEDIAN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +101,15 @@ def _chart(key: str, title: str, note: str, bars: Sequence[Bar], reports: Sequen
 
 
 def _svg(title: str, bars: Sequence[Bar]) -> Markup:
-    """Horizontal bars from zero, with whiskers from the lowest to the highest run."""
-    longest = max(bar.high for bar in bars) or 1.0
+    """Horizontal bars from zero, with whiskers from the lowest to the highest run, which stands in figures below the
+    value where its whisker is broken off."""
+    highest, median = max(bar.high for bar in bars), max(bar.median for bar in bars)
+    longest = min(highest, MOST_OVER_MEDIAN * median) or highest or 1.0
     room = WIDTH - VALUE
     height = TOP + ROW * len(bars)
 
     def x(value: float) -> str:
-        return f"{room * max(0.0, value) / longest:.1f}"
+        return f"{room * min(max(0.0, value) / longest, 1.0):.1f}"
 
     parts = [
         f'<svg class="bars" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="chart-{escape(title[:4])}">',
@@ -118,9 +126,18 @@ def _svg(title: str, bars: Sequence[Bar]) -> Markup:
         if bar.high > bar.low:
             middle = y + 30
             parts.append(f'<path class="whisker" d="M{x(bar.low)} {middle}H{x(bar.high)}M{x(bar.low)} {middle - 4}v8')
-            parts.append(f'M{x(bar.high)} {middle - 4}v8"/>')
+            if bar.high > longest:
+                # Two strokes across the end, and no bar: it goes on.
+                parts.append(f'M{room - 9} {middle + 5}l4 -10M{room - 4} {middle + 5}l4 -10"/>')
+            else:
+                parts.append(f'M{x(bar.high)} {middle - 4}v8"/>')
         end = max(float(x(bar.median)), float(x(bar.high)))
-        parts.append(f'<text class="value" x="{end + 8:.1f}" y="{y + 35}">{escape(bar.text.value)}</text>')
+        broken = bar.high > longest and bool(bar.text.spread)
+        parts.append(
+            f'<text class="value" x="{end + 8:.1f}" y="{y + (28 if broken else 35)}">{escape(bar.text.value)}</text>'
+        )
+        if broken:
+            parts.append(f'<text class="under" x="{end + 8:.1f}" y="{y + 43}">{escape(bar.text.spread)}</text>')
     parts.append("</svg>")
     return Markup("".join(parts))
 

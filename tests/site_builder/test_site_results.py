@@ -140,3 +140,20 @@ def test_only_what_is_shipped_is_shown(shipped: SiteReport, root: Path) -> None:
     for folder in (root / "nests").iterdir():
         if (folder / "nest.toml").is_file():
             assert bool(results(shipped, folder.name)) == (folder / "bench.json").is_file()
+
+
+def test_one_slow_run_does_not_set_the_axis(benched: Callable[..., PackageSource], build: Build) -> None:
+    """The runs took 10, 12.5 and 500 ms, those of the baseline too."""
+    site = build(benched())
+    page = (site.output / "models" / "tiny-wren" / "benchmarks" / "index.html").read_text(encoding="utf-8")
+    chart = page.partition('<h2 id="time">')[2].partition("</figure>")[0]
+    bars = re.findall(r'<rect class="(?:own|base)" y="\d+" width="([\d.]+)"', chart)
+    assert bars == ["167.5", "167.5"]
+    assert chart.count("10.0 to 500</text>") == 2
+    # The whisker ends in two strokes; where it fits, in a bar.
+    assert re.findall(r"M335\.0 \d+v8", chart) == []
+    assert len(re.findall(r"l4 -10M331 ", chart)) == 2
+    decoding = page.partition('<h2 id="decode">')[2].partition("</figure>")[0]
+    assert "l4 -10" not in decoding
+    assert "12.2 to 240</text>" not in decoding
+    assert "on a CPU, how far the process grew at most" in page

@@ -15,6 +15,7 @@ from linnet.language.program.manifest import Manifest
 from linnet.registry.bindings import ResolvedBindings
 from linnet.registry.errors import Problem, bare, listed, shown
 from linnet.registry.headers import TensorInfo, TensorTable, Whole
+from linnet.registry.recipe import NAME_IT, packed_unnamed
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
@@ -25,12 +26,13 @@ _FUSED = re.compile(rf"(?P<before>(?:.*\.)?)(?P<name>{'|'.join(PARTS)})\.(?P<wha
 
 def with_parts(
     manifest: Manifest, bindings: ResolvedBindings, table: TensorTable
-) -> tuple[TensorTable, tuple[Problem, ...]]:
-    """The table with the parts of each fused tensor in its place, where parameters read those; and what is wrong: a
-    tensor beside its own parts, or one that is not as large as they are together."""
+) -> tuple[TensorTable, tuple[Problem, ...], frozenset[str]]:
+    """The table with the parts of each fused tensor in its place, where parameters read those; what is wrong: a tensor
+    beside its own parts, or one that is not as large as they are together; and the parts that this is said of."""
     shapes = {bindings.tensors[entry.path]: entry.shape for entry in manifest.entries}
     tensors = dict(table.tensors)
     problems: list[Problem] = []
+    told: set[str] = set()
     for name, info in table.tensors.items():
         found = _FUSED.fullmatch(name)
         if found is None or name in shapes:
@@ -38,18 +40,20 @@ def with_parts(
         parts = [f"{found['before']}{part}.{found['what']}" for part in PARTS[found["name"]]]
         if both := [part for part in parts if part in table]:
             problems.append(_both(info, both, table))
+            told.update(parts)
         elif all(part in shapes for part in parts):
             wanted = {part: shapes[part] for part in parts}
             rows = [shape[0] if shape else 0 for shape in wanted.values()]
             if any(shape[1:] != info.shape[1:] for shape in wanted.values()) or info.shape[:1] != (sum(rows),):
-                problems.append(_sizes(info, wanted))
+                problems.append(_sizes(info, wanted, table))
+                told.update(parts)
                 continue
             del tensors[name]
             start = 0
             for part, count in zip(parts, rows, strict=True):
                 tensors[part] = _rows(info, part, start, count)
                 start += count
-    return TensorTable(tensors, table.files), tuple(problems)
+    return TensorTable(tensors, table.files), tuple(problems), frozenset(told)
 
 
 def _rows(info: TensorInfo, name: str, start: int, count: int) -> TensorInfo:
@@ -79,7 +83,9 @@ def _both(info: TensorInfo, parts: list[str], table: TensorTable) -> Problem:
     return Problem("weights.fused-and-split", bare(info.name), message, "Keep one of the two forms.")
 
 
-def _sizes(info: TensorInfo, parts: Mapping[str, tuple[int, ...]]) -> Problem:
+def _sizes(info: TensorInfo, parts: Mapping[str, tuple[int, ...]], table: TensorTable) -> Problem:
+    if packed := packed_unnamed(info, table):
+        return Problem("weights.packed", bare(info.name), f"{listed(parts)} are to be read, but {packed}.", NAME_IT)
     sizes = ", ".join(f"{name} {list(shape)}" for name, shape in parts.items())
     message = f"The tensor {shown(info.name)} in {info.file} is {info}, and not as large as its parts: {sizes}."
     return Problem("weights.shape", bare(info.name), message, "Correct the card's generics, or fetch other weights.")

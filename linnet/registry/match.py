@@ -12,6 +12,7 @@ from linnet.registry.bindings import ResolvedBindings
 from linnet.registry.errors import Problem, listed, nearest, shown
 from linnet.registry.fused import with_parts
 from linnet.registry.headers import TensorInfo, TensorTable
+from linnet.registry.recipe import NAME_IT, packed_unnamed
 
 MOST_SUGGESTIONS = 10
 MOST_LISTED = 5
@@ -39,7 +40,7 @@ def match_weights(
     Shape and dtype must agree exactly. An optional parameter may lack its tensor, unless an entry of the bindings names
     that very path. Of fused projections each parameter reads its rows.
     """
-    table, fused = with_parts(manifest, bindings, table)
+    table, fused, told = with_parts(manifest, bindings, table)
     tensors: dict[str, TensorInfo] = {}
     present: set[str] = set()
     problems = list(fused)
@@ -47,11 +48,11 @@ def match_weights(
     for entry in manifest.entries:
         name = bindings.tensors[entry.path]
         if name not in table:
-            if not entry.optional or entry.path in bindings.exact:
+            if name not in told and (not entry.optional or entry.path in bindings.exact):
                 missing.append((entry, name))
             continue
         info = table[name]
-        if problem := _mismatch(entry, info):
+        if problem := _mismatch(entry, info, table):
             problems.append(problem)
             continue
         tensors[entry.path] = info
@@ -100,8 +101,10 @@ def under_other_generics(problems: Iterable[Problem], given: Iterable[str]) -> t
     return tuple(replace(problem, help=helps.get(problem.kind, problem.help)) for problem in problems)
 
 
-def _mismatch(entry: ManifestEntry, info: TensorInfo) -> Problem | None:
+def _mismatch(entry: ManifestEntry, info: TensorInfo, table: TensorTable) -> Problem | None:
     declared = f"{entry.dtype} [{', '.join(map(str, entry.shape))}]"
+    if entry.dtype != "u32" and (packed := packed_unnamed(info, table)):
+        return Problem("weights.packed", entry.path, f"{entry.path} is declared {declared}, but {packed}.", NAME_IT)
     tensor = f"the tensor {shown(info.name)} in {info.file} is {info}"
     if entry.shape != info.shape:
         return Problem(

@@ -24,6 +24,7 @@ BITS = (4, 8)
 GROUPS = (32, 64, 128)
 MODES = ("affine",)
 MOST_NAMED = 3
+NAME_IT = f"Name it in a {RECIPE_NAME}, and that in the card's weights.recipe."
 _FLOATS = ("BF16", "F16", "F32")
 _FORM = '{"schema": 1, "tensors": {"a.weight": {"bits": 4, "group": 64, "mode": "affine"}}}'
 
@@ -62,6 +63,15 @@ def part_names(name: str) -> tuple[str, str]:
     """What the checkpoint calls the scales and the biases of the tensor `name`."""
     stem = name.removesuffix(".weight")
     return f"{stem}.scales", f"{stem}.biases"
+
+
+def packed_unnamed(info: TensorInfo, table: TensorTable) -> str | None:
+    """What to say of a tensor that is packed, as its neighbours tell, and that no recipe names; None of others."""
+    parts = part_names(info.name)
+    if info.packed is not None or info.dtype != "U32" or not all(part in table for part in parts):
+        return None
+    tensor = f"the tensor {shown(info.name)} in {info.file} is {info}"
+    return f"{tensor}, packed as {' and '.join(map(shown, parts))} beside it tell, and no recipe names it"
 
 
 def with_recipe(package: Path, card: Card, table: TensorTable) -> TensorTable:

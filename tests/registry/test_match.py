@@ -82,6 +82,41 @@ def test_shapes_and_dtypes_that_differ_are_both_shown() -> None:
     assert found.tensors == {}
 
 
+def test_a_packed_tensor_that_no_recipe_names_is_told_so() -> None:
+    parts = [("a.scales", "BF16", (8, 2)), ("a.biases", "BF16", (8, 2))]
+    entries = [item("a.weight", (8, 64), "bf16")]
+    found = match(entries, table(("a.weight", "U32", (8, 8)), *parts))
+    assert [str(problem) for problem in found.problems] == [
+        'a.weight is declared bf16 [8, 64], but the tensor "a.weight" in m.safetensors is U32 [8, 8], packed '
+        'as "a.scales" and "a.biases" beside it tell, and no recipe names it. Name it in a recipe.json, and that in '
+        "the card's weights.recipe."
+    ]
+    # Words alone are no packed tensor.
+    alone = match(entries, table(("a.weight", "U32", (8, 8))))
+    assert [problem.kind for problem in alone.problems] == ["weights.shape"]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "kind"),
+    [
+        ([("a.gate_up_proj.weight", "F32", (7, 4))], "weights.shape"),
+        ([("a.gate_up_proj.weight", "F32", (8, 4)), ("a.up_proj.weight", "F32", (4, 4))], "weights.fused-and-split"),
+        (
+            [
+                (f"a.gate_up_proj.{what}", dtype, (8, 1))
+                for what, dtype in (("weight", "U32"), ("scales", "F32"), ("biases", "F32"))
+            ],
+            "weights.packed",
+        ),
+    ],
+)
+def test_of_a_fused_tensor_that_is_wrong_one_thing_is_said(
+    tensors: list[tuple[str, str, tuple[int, ...]]], kind: str
+) -> None:
+    entries = [item(f"a.{part}_proj.weight", (4, 4)) for part in ("gate", "up")]
+    assert [problem.kind for problem in match(entries, table(*tensors)).problems] == [kind]
+
+
 def test_tensors_that_nothing_binds() -> None:
     tensors = table(("a", "F32", (4,)), ("x.position_ids", "I64", (1, 512)), ("extra", "F32", (4,)))
     assert match([item("a")], tensors).unused == ("x.position_ids", "extra")

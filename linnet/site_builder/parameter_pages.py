@@ -167,10 +167,11 @@ def all_rows(page: ModelPage) -> Markup:
         mark += "" if item.present else ' <span class="mark">absent</span>'
         shape = ", ".join(map(str, item.shape))
         shard = f"<td>{escape(one_line(item.shard))}</td>" if sharded else ""
+        size = human_size(item.size) if item.present else "—"
         rows.append(
             f'<tr id="{escape(_anchor(item.path))}"><th scope="row">{named}{mark}</th><td><code>{tensor}</code></td>'
             f"<td><code>[{shape}]</code></td><td><code>{escape(item.dtype)}</code></td>"
-            f'<td class="right">{human_size(item.size)}</td>{shard}</tr>\n'
+            f'<td class="right">{size}</td>{shard}</tr>\n'
         )
     return Markup("".join(rows))
 

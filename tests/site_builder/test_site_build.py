@@ -55,7 +55,14 @@ def test_tensors_that_are_absent_are_counted_apart(make_package: Make, build: Bu
     source = make_package()
     assert "in 2 tensors, 256 B. <a" in page_of(build(source), "parameters")
     source.record["parameters"][1].update(optional=True, present=False)
-    assert "in 1 tensor, 128 B, and 1 optional that is absent. <a" in page_of(build(source), "parameters")
+    report = build(source)
+    page = page_of(report, "parameters")
+    assert "in 1 tensor, 128 B, and 1 optional that is absent. <a" in page
+    rows = [line for line in page.partition('id="parameter-table"')[2].splitlines() if line.startswith("<tr><th")]
+    assert [row.count('<td class="right">—</td>') for row in rows] == [0, 3]
+    every = page_of(report, "parameters/all")
+    assert "1 parameter, and 1 optional that is absent, in the order of the source." in every
+    assert [row.count('<td class="right">—</td>') for row in every.splitlines() if row.startswith("<tr id")] == [0, 1]
 
 
 def test_a_model_has_these_pages(make_package: Make, build: Build) -> None:

@@ -106,7 +106,7 @@ class _Pictures:
                 path=".".join(node.path),
                 anchor=self._inside[node.path],
                 count=count,
-                block=node.type,
+                block=node.named or node.type,
                 block_name=node.block.name if node.block is not None else node.label,
                 place=self._code.place(node.span),
                 parameters=self._parameters(node),

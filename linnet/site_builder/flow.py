@@ -39,8 +39,8 @@ Generics = Mapping[str, GenericValue]
 class Node:
     """A box. `kind` is input, output, block, op, join (arithmetic) or repeat (a loop's body).
 
-    `path` is a block's path without array positions; `type` the block with its numbers, `block` its definition; `span`
-    is where it is defined; `weights` are the parameters that an op is given by name.
+    `path` is a block's path without array positions; `type` the block with its numbers, `named` with their names too,
+    `block` its definition; `span` is where it is defined; `weights` are the parameters that an op is given by name.
     """
 
     kind: str
@@ -48,6 +48,7 @@ class Node:
     shape: str = ""
     path: tuple[str, ...] = ()
     type: str = ""
+    named: str = ""
     block: CheckedBlock | None = None
     span: Span | None = None
     count: int = 1
@@ -215,10 +216,12 @@ class _Reader:
         """A loop as one node that holds its body once; what the body assigns comes from that node after it."""
         times = count.constant if count is not None else None
         label = element.path[-1] if element is not None else "loop"
+        if count is not None and times is None:
+            label = f"{label} {SYMBOLS['mul']} {count}"
         node = Node("repeat", label, count=times or 1, path=element.path if element else ())
         if element is not None:
             node.block, node.span = element.block, element.block.span
-            node.type = type_text(element)
+            node.type, node.named = type_text(element), named_text(element)
         elif count is not None:
             node.type = f"{count} times"
         place = scope.graph.add(node)
@@ -363,6 +366,7 @@ class _Reader:
             shape_text(node.type, scope.generics),
             path=owner.path,
             type=type_text(owner),
+            named=named_text(owner),
             block=owner.block,
             span=owner.block.span,
         )
@@ -450,6 +454,12 @@ def _reference(type: BlockType, path: tuple[str, ...]) -> BlockRef:
 def type_text(owner: BlockRef) -> str:
     """A block with its numbers, `Linear<4096, 1024, bf16>`."""
     return str(BlockType(owner.block, tuple(owner.generics[decl.name] for decl in owner.block.generics)))
+
+
+def named_text(owner: BlockRef) -> str:
+    """A block with the names of its generics, `Linear<In = 4096, Out = 1024, T = bf16>`."""
+    given = ", ".join(f"{decl.name} = {owner.generics[decl.name]}" for decl in owner.block.generics)
+    return f"{owner.block.name}<{given}>" if given else owner.block.name
 
 
 def _ports(value: Value) -> tuple[Port, ...]:

@@ -166,6 +166,13 @@ def test_an_edge_has_the_shape_that_is_taken(tmp_path: Path) -> None:
     assert sorted(shown) == ["[B * S, 8]", "[B * S, 8]", "[B, S, 8]"]
 
 
+def test_a_loop_says_how_often(root: Path, tmp_path: Path) -> None:
+    page = shipped_model(root, "qwen3-tiny", tmp_path)
+    drawn = architectures(page, {"generate": "models/qwen3-tiny/architecture/generate/index.html"})["generate"]
+    heads = re.findall(r'<text class="head"[^>]*>([^<]*)', drawn.svg)
+    assert heads == ["loop \N{MULTIPLICATION SIGN} Steps", "layers \N{MULTIPLICATION SIGN} 4"]
+
+
 def chain(count: int) -> str:
     subs = "\n".join(f"    sub l{i}: Linear<H, H, T>" for i in range(count))
     body = "\n".join(f"        h = l{i}.forward(h)" for i in range(count))
@@ -241,6 +248,7 @@ def test_pictures_are_the_same_each_time_and_link_to_sources(root: Path, tmp_pat
     assert 'href="#inside-layers.attention"' in first.svg
     assert [part.path for part in first.parts] == ["layers.attention"]
     assert first.parts[0].count == 6
+    assert first.parts[0].block == "SelfAttention<D = 384, Heads = 12, T = f32>"
     assert first.parts[0].parameters == 4 * (384 * 384 + 384)
     # Nothing that the pages' policy forbids, and no number that a platform writes otherwise.
     assert "style=" not in first.svg

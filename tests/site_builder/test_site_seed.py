@@ -117,7 +117,9 @@ def test_the_layer_is_drawn_once_with_its_count(seed_site: SiteReport) -> None:
     for block in ("embedding", "attention_norm", "attention", "mlp_norm", "mlp", "norm", "lm_head"):
         assert block in figure
     inside = words(page.partition('id="inside"')[2])
-    assert "\N{MULTIPLICATION SIGN} 36 GroupedQueryAttention<4096, 32, 8, 128, " in inside
+    assert (
+        "\N{MULTIPLICATION SIGN} 36 GroupedQueryAttention<H = 4096, Heads = 32, KvHeads = 8, HeadDim = 128, " in inside
+    )
     assert "grouped_attention" in inside
 
 

@@ -53,7 +53,7 @@ class LoadOptions:
 
         named = dict(given)
         if named.get("dtype") is not None:
-            named["dtype"] = dtype_name(named["dtype"])
+            named["dtype"] = dtype_name(named["dtype"], named.get("backend", "torch"))
         if named.get("device") is not None:
             named["device"] = str(named["device"])
         if named.get("weights") is not None:

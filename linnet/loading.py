@@ -190,15 +190,18 @@ def _bind(
 
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
+_MLX_FLOATS = ("bf16", "f32")
 
 
-def dtype_name(dtype: str | torch.dtype) -> str:
-    """Linnet's name of a floating dtype, given in Linnet's words ("bf16") or in torch's."""
+def dtype_name(dtype: str | torch.dtype, backend: str = "torch") -> str:
+    """Linnet's name of a floating dtype, given in Linnet's words ("bf16") or in torch's. Raises NestError, which names
+    those that the backend runs in."""
     text = str(dtype).removeprefix("torch.")
     for name, native in _FLOATS.items():
         if text in (name, native):
             return name
-    raise NestError(f"dtype={text!r} is not a floating dtype; write one of {', '.join(_FLOATS)}")
+    known = _MLX_FLOATS if backend == "mlx" else tuple(_FLOATS)
+    raise NestError(f"dtype={text!r} is not a floating dtype; write one of {', '.join(known)}")
 
 
 def backend_device(backend: str, device: str | torch.device | None) -> str:

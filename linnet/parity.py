@@ -218,7 +218,8 @@ def _refuse(backends: Sequence[str], steps: int, tolerance: float | None) -> Non
         if name not in KNOWN:
             raise nest.NestError(f"backend={name!r} is not known; write one of {known}")
     if len(backends) != 2 or backends[0] == backends[1]:
-        raise nest.NestError(f"two engines are compared, and {len(set(backends))} is named: give two of {known}")
+        named = f"{', '.join(backends) or 'none'} {'is' if len(backends) < 2 else 'are'} named"
+        raise nest.NestError(f"two engines are compared, and {named}: give two different ones of {known}")
     if steps < 1:
         raise nest.NestError(f"{steps} steps decode nothing: take 1 or more (--steps)")
     if tolerance is not None and not 0 <= tolerance < float("inf"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +75,9 @@ def command(
     from linnet import nest
     from linnet.registry.index import write_text
 
+    if output is not None and not output.parent.is_dir():
+        # The comparison takes minutes: what it could not be written to is told before.
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(output))
     named = tuple(name.strip() for name in backends.split(",") if name.strip())
     report = nest.parity(
         package,

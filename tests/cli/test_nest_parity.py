@@ -16,7 +16,7 @@ from text_package import write_text_package
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from linnet import nest
-from linnet.cli.nest_parity import report_lines
+from linnet.cli.nest_parity import command, report_lines
 from linnet.parity import ParityReport
 from linnet.runner import parity as compared
 from linnet.runner.errors import ContextError, NonFiniteError
@@ -116,8 +116,14 @@ def test_the_command_tells_and_ends_by_the_tolerance(run: Run, text: Path, tmp_p
 def test_bad_input_is_one_sentence(run: Run, text: Path) -> None:
     with pytest.raises(nest.NestError, match="backend='numpy' is not known; write one of torch, mlx"):
         nest.parity(text, backends=("torch", "numpy"))
-    with pytest.raises(nest.NestError, match="two engines are compared, and 1 is named"):
-        nest.parity(text, backends=("mlx", "mlx"))
+    for backends, said in (
+        (("mlx", "mlx"), "mlx, mlx are named: give two different ones of torch, mlx"),
+        (("torch", "mlx", "torch"), "torch, mlx, torch are named"),
+        (("mlx",), "mlx is named"),
+        ((), "none is named"),
+    ):
+        with pytest.raises(nest.NestError, match=f"two engines are compared, and {said}"):
+            nest.parity(text, backends=backends)
     with pytest.raises(nest.NestError, match="0 steps decode nothing"):
         nest.parity(text, steps=0)
     with pytest.raises(ContextError, match="the cache holds 64"):
@@ -128,6 +134,16 @@ def test_bad_input_is_one_sentence(run: Run, text: Path) -> None:
         nest.parity(text, dtype="f8")
     done = run("nest", "parity", text, "--dtype", "f16")
     assert done.returncode == 2
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_runs(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nest, "parity", lambda *words, **named: pytest.fail("it ran"))
+    output = tmp_path / "absent" / "parity.json"
+    with pytest.raises(FileNotFoundError) as told:
+        command.main([str(text), "-o", str(output)], standalone_mode=False)
+    assert told.value.filename == str(output)
 
 
 def test_logits_that_are_no_numbers_are_told() -> None:

@@ -304,7 +304,10 @@ def test_control_flow_and_states() -> None:
         ({"dtype": "f64"}, 'T is f64, which backend="mlx" does not run in'),
         ({"device": "cuda"}, "device='cuda' is not one of MLX, which has cpu and gpu"),
         ({"trainable": True}, 'which backend="mlx" keeps none of'),
-        ({"fp8": "stream"}, "fp8='stream' belongs to backend=\"torch\""),
+        (
+            {"fp8": "stream"},
+            "fp8='stream' belongs to backend=\"torch\": on MLX FP8 weights are decoded once where there is room",
+        ),
         ({"compile": "inductor"}, "compile='inductor' belongs to backend=\"torch\""),
     ],
 )
@@ -312,6 +315,13 @@ def test_load_refuses_by_name(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ModeError) as caught:
         nest.load("qwen3-tiny", backend="mlx", **arguments)
     assert said in str(caught.value)
+
+
+def test_a_dtype_that_is_no_float_is_told_with_those_of_the_backend() -> None:
+    with pytest.raises(nest.NestError, match=r"dtype='i8' is not a floating dtype; write one of bf16, f32$"):
+        nest.load("qwen3-tiny", backend="mlx", dtype="i8")
+    with pytest.raises(nest.NestError, match=r"dtype='i8' is not a floating dtype; write one of f16, bf16, f32, f64$"):
+        nest.load("qwen3-tiny", dtype="i8")
 
 
 @pytest.mark.parametrize("backend", ["torch", "mlx"])

@@ -54,7 +54,8 @@ def choose_mode(wanted: bool | str | None, fp8: str | None, numerics: str, devic
     if trainable:
         raise ModeError('trainable=True needs gradients, which backend="mlx" keeps none of: load with backend="torch"')
     if fp8 is not None:
-        raise ModeError(f'fp8={fp8!r} belongs to backend="torch": on MLX FP8 weights are decoded for each product')
+        where = "on MLX FP8 weights are decoded once where there is room, otherwise for each product"
+        raise ModeError(f'fp8={fp8!r} belongs to backend="torch": {where}')
     if wanted is None:
         return numerics != "exact" and place == "gpu"
     if not isinstance(wanted, bool):

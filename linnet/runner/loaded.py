@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from linnet.runner.generate import DecoderModel
+from linnet.runner.decoder import DecoderModel
 
 if TYPE_CHECKING:
     from linnet.language.program.binding import BoundProgram

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from linnet.language.program.core import Graph, Value
 from linnet.language.program.types import FLOATS, DTypeVar, OptionalType, TensorType
+from linnet.runner.decoder import DecoderModel
 from linnet.runner.errors import NonFiniteError
-from linnet.runner.generate import DecoderModel
 from linnet.runner.layers import boundaries
 from linnet.runner.results import as_tensor
 from linnet.runner.torch.dtypes import NATIVE

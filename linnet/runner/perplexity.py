@@ -22,8 +22,9 @@ from torch import Tensor
 from linnet.language.check.dims import DimError
 from linnet.language.program.types import INTEGERS, TensorType
 from linnet.language.words import counted
+from linnet.runner.decoder import DecoderModel
 from linnet.runner.errors import EvaluationError, GenerationError, NonFiniteError
-from linnet.runner.generate import NOTHING_COMPUTED, DecoderModel, decoder_vocabulary, is_tensor, vocabulary
+from linnet.runner.generate import NOTHING_COMPUTED, decoder_vocabulary, is_tensor, vocabulary
 from linnet.runner.results import as_tensor
 
 # Rows of logits that are widened to f32 at a time: at 150,000 tokens a row has 0.6 MB.

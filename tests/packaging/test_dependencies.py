@@ -101,3 +101,16 @@ def test_importing_costs_nothing_heavy(statement: str) -> None:
     code = f"import sys; {statement}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_model_that_is_called_brings_in_no_kernels_of_fp8_and_nothing_of_text() -> None:
+    root = Path(__file__).parents[2]
+    code = (
+        "import sys; from linnet import nest; "
+        f"model = nest.load({str(root / 'nests' / 'qwen3-tiny')!r}, numerics='fast', device='cpu'); "
+        "model.run_entry('prefill', [[[1, 2, 3]], 0]); "
+        "names = ('kernels.triton', 'quantised_inputs', 'nonfinite', 'generate', 'sampling', 'tokenizer', 'chat'); "
+        "print([m for m in sys.modules if m.startswith('linnet.') and m.endswith(names)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

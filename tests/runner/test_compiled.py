@@ -19,7 +19,7 @@ from linnet.language.program.checked import Program
 from linnet.language.program.core import Graph
 from linnet.runner.affine import Indices, Prefix
 from linnet.runner.errors import IndexRangeError, ModeError
-from linnet.runner.torch.compiled.blocked import block_columns, block_weight, can_block, linear_for
+from linnet.runner.torch.compiled.blocked import block_columns, block_weight, can_block, linear_for, take_rows
 from linnet.runner.torch.compiled.compiler import choose_mode
 from linnet.runner.torch.compiled.entry import CompiledEntry
 from linnet.runner.torch.compiled.store import choose_fp8, free_bytes
@@ -203,6 +203,28 @@ pub block Root {
     assert ((product - expected).abs() <= expected.abs() * 2**-8 + 1e-5).all()
     with pytest.raises(IndexRangeError, match="1024"):
         model.run_entry("both", [torch.tensor([1024], dtype=torch.int32)])
+
+
+def test_no_rows_of_blocks_are_no_rows() -> None:
+    table, *_ = block_weight([torch.ones(64, 48, dtype=torch.bfloat16)])
+    assert take_rows(torch.empty(2, 0, dtype=torch.int32), table, 48, False).shape == (2, 0, 48)
+
+
+def test_a_small_weight_is_a_copy_that_nobody_else_gets(bind_source: Callable[..., BoundProgram]) -> None:
+    text = """
+module m
+pub block Root {
+    param scale: Tensor[8; f32]
+    pub entry read() -> Tensor[8; f32] { return scale }
+}
+"""
+    bound = bind_source(text)
+    model = load_model(bound, {"scale": torch.arange(8.0)}, numerics="fast", compile=True)
+    model.run_entry("read").zero_()
+    assert torch.equal(model.run_entry("read"), torch.arange(8.0))
+    with torch.no_grad():
+        model.get_parameter("scale").add_(1)
+    assert torch.equal(model.run_entry("read"), torch.arange(1.0, 9.0))
 
 
 @pytest.mark.skipif(not can_block(CPU), reason="torch has no FBGEMM here")

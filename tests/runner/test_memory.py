@@ -159,6 +159,22 @@ def test_a_file_is_given_back_but_no_change_to_what_was_read_from_it(tmp_path: P
     assert torch.equal(tensor, kept)
 
 
+@pytest.mark.skipif(not Path("/proc/self/pagemap").exists(), reason="the system does not tell pages apart")
+@pytest.mark.parametrize("changed", [False, True])
+def test_with_a_small_tensor_goes_what_the_system_mapped_around_it(tmp_path: Path, changed: bool) -> None:
+    file = tmp_path / "weights"
+    torch.arange(2**20, dtype=torch.int32).numpy().tofile(file)
+    whole = torch.from_file(str(file), shared=False, size=2**20, dtype=torch.int32)
+    small = whole[500_000:500_010]
+    if changed:
+        small[0] = -1
+    assert small[1] == 500_001
+    assert mapped(file) > 0
+    give_back_file(small)
+    assert (mapped(file) > 0) == changed
+    assert small.tolist() == [-1 if changed else 500_000, *range(500_001, 500_010)]
+
+
 def test_memory_that_the_system_refuses_is_a_memory_error() -> None:
     with pytest.raises(MemoryError, match="tried to allocate"):
         zeros((2**60,), torch.float32, CPU)
@@ -167,6 +183,13 @@ def test_memory_that_the_system_refuses_is_a_memory_error() -> None:
 def resident() -> int:
     """Memory that this process holds, in bytes."""
     return int(STATM.read_text().split()[1]) * mmap.PAGESIZE
+
+
+def mapped(file: Path) -> int:
+    """Memory of this process that is mapped from `file`, in bytes."""
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.endswith(str(file)))
+    return next(1024 * int(line.split()[1]) for line in lines[start:] if line.startswith("Rss:"))
 
 
 def on_large_pages() -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linnet.language.check import load
 from linnet.language.program.binding import bind
-from linnet.runner.torch.compiled import entry
+from linnet.runner.torch.compiled import quantised_inputs
 from linnet.runner.torch.compiled.entry import CompiledEntry
 from linnet.runner.torch.kernels.triton import launch
 from linnet.runner.torch.kernels.triton.checks import E4M3
@@ -59,7 +59,7 @@ def main() -> None:
     fused = fast.run_entry("prefill", [many, 0])
     code = code_of([*fast._prepared.values()][-1].graph)
     assert re.findall(r"_((?:rms_norm_|silu_mul_)?quantise|rounded_product|block_linear)\(", code) == ROUNDED, code
-    entry.round_inputs = lambda graph: None
+    quantised_inputs.round_inputs = lambda graph: None
     fast._prepared.clear()
     alone = fast.run_entry("prefill", [many, 0])
     # The same numbers are rounded, or their neighbours; against the definitions, all of E4M3's three bits.

@@ -17,12 +17,12 @@ from linnet.language.program.binding import BoundProgram
 from linnet.language.program.checked import CheckedFunction
 from linnet.language.program.core import EntryGraph, Graph, TensorSpec
 from linnet.language.program.types import FLOATS, INTEGERS
+from linnet.runner.decoder import TextGeneration
 from linnet.runner.errors import (
     IndexRangeError,
     ModeError,
 )
 from linnet.runner.front import ProgramFront, entry_key, preparing
-from linnet.runner.generate import TextGeneration
 from linnet.runner.mlx.dtypes import DTYPES, element, from_torch, host, to_torch
 from linnet.runner.mlx.interpreter import Frame, Input, Preparation, PreparedGraph
 from linnet.runner.mlx.joined import JoinedWeights

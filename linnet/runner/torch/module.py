@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 from linnet.language.program.binding import BoundProgram
 from linnet.language.program.checked import CheckedFunction
-from linnet.language.program.core import EntryGraph, Graph, TensorSpec
+from linnet.language.program.core import Graph, ResultTree, TensorSpec
 from linnet.language.program.instances import Instance, InstanceArray, Instances
 from linnet.language.program.manifest import ManifestEntry
 from linnet.language.program.types import FLOATS, OptionalType
+from linnet.runner.decoder import TextGeneration
 from linnet.runner.errors import (
     IndexRangeError,
     WeightsError,
 )
 from linnet.runner.front import ProgramFront, entry_key, preparing
-from linnet.runner.generate import TextGeneration
 from linnet.runner.results import arrange
 from linnet.runner.torch.compiled.compiler import Compiler, Mode, choose_mode
 from linnet.runner.torch.compiled.emit import InterpretedError
@@ -38,7 +38,6 @@ from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inpu
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
 from linnet.runner.torch.kernels import policy_kernels
 from linnet.runner.torch.memory import allocation_error
-from linnet.runner.torch.nonfinite import explain_nonfinite
 from linnet.runner.torch.pages import give_back
 from linnet.runner.torch.precision import full_precision
 from linnet.runner.torch.sharing import own, own_states, places
@@ -94,9 +93,14 @@ def _tensor_text(tensor: Tensor | None) -> str:
 
 @dataclass(frozen=True)
 class PreparedEntry:
-    """An entry lowered with its generics and prepared for the model's device; `stateful` where it uses a state."""
+    """An entry lowered with its generics and prepared for the model's device; `stateful` where it uses a state.
 
-    entry: EntryGraph
+    `result` arranges its outputs, whose Linnet dtypes are `dtypes`. The graph that it was lowered to is not kept.
+    """
+
+    name: str
+    result: ResultTree
+    dtypes: tuple[str, ...]
     graph: PreparedGraph | CompiledEntry
     stateful: bool
 
@@ -219,6 +223,8 @@ class Model(TextGeneration, ProgramFront, BlockModule):
 
     def explain_nonfinite(self, name: str, inputs: Sequence[Any]) -> str:
         """Which operation first makes an entry's logits NaN or infinite, starting from empty states, in words."""
+        from linnet.runner.torch.nonfinite import explain_nonfinite
+
         weights, present, device = self._current(), self._present, self._device
         return explain_nonfinite(self._bound, name, inputs, weights, present, self._numerics, device)
 
@@ -273,7 +279,7 @@ class Model(TextGeneration, ProgramFront, BlockModule):
             raise short from error
         if isinstance(prepared.graph, ReplayedEntry) and prepared.graph.refused is not None:
             self._fall_back(name, True, prepared.graph.refused)
-        return arrange(prepared.entry.result, results)
+        return arrange(prepared.result, results)
 
     def _run(self, prepared: PreparedEntry, weights: Mapping[str, Tensor], inputs: list[Tensor]) -> list[Tensor]:
         """The entry's outputs, in memory of their own; states change once it has them all."""
@@ -300,11 +306,11 @@ class Model(TextGeneration, ProgramFront, BlockModule):
                     results.append(own(output, taken))
                     taken |= places(results[-1:])
         except IndexRangeError as error:
-            error.entry = prepared.entry.name
+            error.entry = prepared.name
             raise
         self._states.update(frame.allocated)
         self._states.update((path, value.detach()) for path, value in written.items())
-        return [to_native(x, v.spec.dtype) for x, v in zip(results, prepared.entry.graph.outputs, strict=True)]
+        return [to_native(x, dtype) for x, dtype in zip(results, prepared.dtypes, strict=True)]
 
     def _prepare(self, function: CheckedFunction, taken: EntryInputs, given: dict[str, int | str]) -> PreparedEntry:
         """The entry for inputs of these specs; lowered and prepared once for each."""
@@ -314,9 +320,12 @@ class Model(TextGeneration, ProgramFront, BlockModule):
             return known
         with preparing(function):
             entry = self._lowered(function, taken, given)
+            stateful = any(node.op in ("state.read", "state.write") for node in entry.graph.walk())
+            dtypes = tuple(value.spec.dtype for value in entry.graph.outputs)
             graph = self._graph(function.name, entry.graph)
-        stateful = any(node.op in ("state.read", "state.write") for node in entry.graph.walk())
-        prepared = self._prepared[key] = PreparedEntry(entry, graph, stateful)
+            prepared = PreparedEntry(entry.name, entry.result, dtypes, graph, stateful)
+            del entry
+        self._prepared[key] = prepared
         return prepared
 
     def _graph(self, name: str, graph: Graph) -> PreparedGraph | CompiledEntry:

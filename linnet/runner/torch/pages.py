@@ -17,6 +17,8 @@ from torch import Tensor
 HUGE_PAGE = 2 * 2**20
 # Linux's number for "make one large page of these now".
 MADV_COLLAPSE = 25
+# Linux maps so many bytes of a file at once where it has them (fault_around_bytes), from a multiple of as many on.
+AROUND = 64 * 2**10
 # Flags in the last byte of each page's eight in /proc/self/pagemap (Linux's admin-guide/mm/pagemap.rst).
 IN_MEMORY, SWAPPED, OF_FILE = 0x80, 0x40, 0x20
 
@@ -74,17 +76,19 @@ def give_back() -> None:
 
 
 def give_back_file(tensor: Tensor) -> None:
-    """Give back the memory of a tensor that is mapped from a file: the system has it, and maps it again should anyone
-    ask. What was changed since stays, unless another thread changes it at this moment. Only saves memory: where the
-    system does not do it, nothing happens."""
+    """Give back the memory of a tensor that is mapped from a file, and what the system mapped around it: the system has
+    it, and maps it again should anyone ask. What was changed since stays, unless another thread changes it at this
+    moment. Only saves memory: where the system does not do it, nothing happens."""
     if sys.platform != "linux" or tensor.device.type != "cpu":
         return
-    first = -(-tensor.data_ptr() // mmap.PAGESIZE)
-    count = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE - first
-    if count > 0 and _unchanged(first, count):
-        place, size = ctypes.c_void_p(first * mmap.PAGESIZE), ctypes.c_size_t(count * mmap.PAGESIZE)
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).madvise(place, size, mmap.MADV_DONTNEED)
+    start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    around = start // AROUND * AROUND, -(-end // AROUND) * AROUND
+    within = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    for first, last in (around, within):
+        if first < last and _unchanged(first // mmap.PAGESIZE, (last - first) // mmap.PAGESIZE):
+            with suppress(OSError, AttributeError):
+                ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
+            return
 
 
 def _unchanged(first: int, count: int) -> bool:

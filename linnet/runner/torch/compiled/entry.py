@@ -11,6 +11,7 @@ from linnet.language.program.core import CoreNode, Graph
 from linnet.language.program.inline import inline_calls
 from linnet.language.program.passes import simplify
 from linnet.runner.errors import SizeError
+from linnet.runner.garbage import collect_own
 from linnet.runner.torch.compiled.attention import DENSE, read_prefixes
 from linnet.runner.torch.compiled.caches import write_in_place
 from linnet.runner.torch.compiled.elementwise import fuse_elementwise
@@ -18,7 +19,6 @@ from linnet.runner.torch.compiled.embeddings import read_blocks
 from linnet.runner.torch.compiled.emit import Emitter, check, guard_graph
 from linnet.runner.torch.compiled.heads import join_heads
 from linnet.runner.torch.compiled.linears import fuse_gates, join_linears
-from linnet.runner.torch.compiled.quantised_inputs import round_inputs
 from linnet.runner.torch.compiled.store import WeightStore
 from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
 from linnet.runner.torch.interpreter import Frame
@@ -69,9 +69,13 @@ class CompiledEntry:
             if fast:
                 join_heads(graph)
                 fuse_gates(graph, store)
-                round_inputs(graph)
+                if store.rounds_inputs:
+                    from linnet.runner.torch.compiled.quantised_inputs import round_inputs
+
+                    round_inputs(graph)
             read_prefixes(graph, fast, on_host)
         simplify(graph)
+        collect_own()
         emitter = Emitter(store.device, dict(kernels), on_host)
         # A run that refuses a value half-way must have changed no state.
         if not emitter.may_fail(graph, emitter.collect_guards(graph)):
@@ -94,11 +98,8 @@ class CompiledEntry:
         }
         self._static: list[Any] | None = None
         self._static_of: Mapping[str, Tensor] | None = None
-
-    @property
-    def kept(self) -> set[int]:
-        """Where the values lie that the entry keeps for its next runs."""
-        return places(self.straight.constants)
+        # Where the values lie that the entry keeps for its next runs.
+        self.kept: set[int] = set()
 
     @property
     def code(self) -> str:
@@ -125,8 +126,9 @@ class CompiledEntry:
         if self._static is not None and self._static_of is weights:
             return False
         self.store.prepare(key[0] for kind, key in self.straight.sources if kind == "packed")
-        self._static = [self._fixed(source, weights) for source in self.straight.sources]
+        self._static = [self._fixed(source) for source in self.straight.sources]
         self._static_of = weights
+        self.kept = places(tensor for tensor in self._static if tensor is not None)
         return True
 
     def _arguments(self, frame: Frame, inputs: Sequence[Tensor]) -> list[Any]:
@@ -136,11 +138,11 @@ class CompiledEntry:
             for (kind, key), known in zip(self.straight.sources, self._static or (), strict=True)
         ]
 
-    def _fixed(self, source: tuple[str, Any], weights: Mapping[str, Tensor]) -> Any:
+    def _fixed(self, source: tuple[str, Any]) -> Any:
         kind, key = source
         match kind:
             case "param":
-                return to_carried(weights[key], self._dtypes[key])
+                return to_carried(self.store.alone(key), self._dtypes[key])
             case "packed":
                 weight, part = key
                 return self.store.tensors(weight)[part]

@@ -4,7 +4,7 @@ On a CPU bf16 weights are kept as transposed blocks (`blocked`), which is worth 
 one row; the pages of the file that they were read from are then given back to the system, which maps them again should
 anyone ask. Elsewhere layers that are joined lie in one buffer, of which the model's parameters become views.
 FP8 weights are kept as they are ("stream") or decoded once ("decoded"). Triton's kernels read the bytes; where there
-are none a streamed weight is decoded for each product.
+are none a streamed weight is decoded for each product. They are imported for a model that has FP8 weights.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from torch.nn import functional
 from linnet.runner.linears import LinearWeight
 from linnet.runner.torch.compiled import blocked
 from linnet.runner.torch.dtypes import CARRIED
-from linnet.runner.torch.kernels import triton
 from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear
-from linnet.runner.torch.pages import HUGE_PAGE, allocate, enlarge, give_back_file
+from linnet.runner.torch.pages import AROUND, HUGE_PAGE, allocate, enlarge, give_back_file
 
 FP8_MODES = ("stream", "decoded")
 
@@ -45,6 +44,9 @@ class WeightStore:
     # Each weight that a copy was made of, with its version and place then: one that is changed, or given other memory,
     # makes the copy stale.
     _copied: list[tuple[Tensor, int, int]] = field(default_factory=list)
+    # Whether a product has been asked for that rounds its inputs (Triton's kernels do).
+    rounds_inputs: bool = field(default=False, init=False)
+    _alone: dict[str, Tensor] = field(default_factory=dict)
     # Memory of blocks that is not on large pages yet.
     _unsettled: list[Tensor] = field(default_factory=list)
 
@@ -64,6 +66,9 @@ class WeightStore:
         if self._streams(weight) and not self._on_triton(weight):
             return (fp8_block_linear if weight.kind == "fp8_block" else fp8_linear), 2 + biased
         if self._streams(weight):
+            from linnet.runner.torch.kernels import triton
+
+            self.rounds_inputs = True
             plain = triton.row_linear if weight.kind == "fp8_row" else triton.block_linear
             return (partial(with_bias, plain) if biased else plain), 2 + biased
         if self._blocked(weight):
@@ -76,8 +81,11 @@ class WeightStore:
         return weight if weight is not None and len(weight.weights) == 1 and self._blocked(weight) else None
 
     def gate(self, weight: LinearWeight) -> Linear | None:
-        blocks = weight.kind == "fp8_block" and not weight.biases
-        return triton.gated if blocks and self._on_triton(weight) else None
+        if weight.kind != "fp8_block" or weight.biases or not self._on_triton(weight):
+            return None
+        from linnet.runner.torch.kernels import triton
+
+        return triton.gated
 
     def prepare(self, weights: Iterable[LinearWeight]) -> None:
         """Make what `tensors` gives for each of `weights`."""
@@ -99,6 +107,18 @@ class WeightStore:
         """What `linear`'s function takes after x, once `prepare` has made it."""
         return self._made[weight]
 
+    def alone(self, path: str) -> Tensor:
+        """A weight that no product takes: a small one as a copy, since the system maps much more of a file around each
+        that is read there."""
+        weight = self.weights[path].detach()
+        if weight.device.type != "cpu" or weight.nbytes >= AROUND:
+            return weight
+        copy = self._alone.get(path)
+        if copy is None:
+            copy = self._alone[path] = weight.clone()
+            self._copies(path)
+        return copy
+
     def stale(self) -> bool:
         """Whether a weight that was copied has been changed since."""
         return any(t._version != version or t.data_ptr() != place for t, version, place in self._copied)
@@ -109,9 +129,11 @@ class WeightStore:
     def _on_triton(self, weight: LinearWeight) -> bool:
         """Whether Triton's kernels take the weight as it is."""
         fits = weight.block in (0, 128) and weight.width % 128 == 0 and all(n % 128 == 0 for n in weight.sizes)
-        return (
-            fits and weight.dtype in ("bf16", "f16", "f32") and self._streams(weight) and triton.available(self.device)
-        )
+        if not fits or weight.dtype not in ("bf16", "f16", "f32") or not self._streams(weight):
+            return False
+        from linnet.runner.torch.kernels import triton
+
+        return triton.available(self.device)
 
     def _blocked(self, weight: LinearWeight) -> bool:
         fits = self.blocks and weight.dtype == "bf16" and blocked.block_columns(sum(weight.sizes)) is not None
@@ -181,7 +203,11 @@ def with_bias(linear: Linear, x: Tensor, weight: Tensor, scale: Tensor, bias: Te
 
 def choose_fp8(decoded_bytes: int, device: torch.device) -> str:
     """The FP8 mode: "stream" where kernels read the bytes as they are; else "decoded" where the decoded weights take
-    less than half of the memory that is free."""
+    less than half of the memory that is free, or there are none."""
+    if not decoded_bytes:
+        return "decoded"
+    from linnet.runner.torch.kernels import triton
+
     if triton.available(device):
         return "stream"
     return "decoded" if 2 * decoded_bytes <= free_bytes(device) else "stream"

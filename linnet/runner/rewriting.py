@@ -61,6 +61,18 @@ class Rewriter:
         self.graph.outputs = tuple(self._replaced.get(value, value) for value in self.graph.outputs)
 
 
+def replace_nodes(graph: Graph, replacement: Callable[[CoreNode, Rewriter], CoreNode | None]) -> None:
+    """One pass that puts what `replacement` makes of a node of one output in its place; None leaves the node. It may
+    emit what its node reads."""
+    pass_ = Rewriter(graph)
+    for node in graph.nodes:
+        made = replacement(node, pass_)
+        pass_.emit(node if made is None else made)
+        if made is not None:
+            pass_.replace(node.outputs[0], made.outputs[0])
+    pass_.finish()
+
+
 def named(node: CoreNode) -> Mapping[str, Value]:
     """The inputs of an op call by their parameters' names."""
     return dict(zip(node.attributes["parameters"], node.inputs, strict=True))

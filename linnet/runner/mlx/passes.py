@@ -20,7 +20,7 @@ from linnet.runner.mlx.kernels.attention import OPS, attend_prefix, attend_prefi
 from linnet.runner.mlx.kernels.dense import rotate, wide_halves
 from linnet.runner.mlx.kernels.quant import decoded_linear
 from linnet.runner.plan import fixed_nodes
-from linnet.runner.rewriting import Rewriter, is_call, named, native
+from linnet.runner.rewriting import Rewriter, is_call, named, native, replace_nodes
 
 # Calls whose bodies hold products to join.
 OPENED = frozenset(("std.nn.mlp::swiglu",))
@@ -116,23 +116,20 @@ def _emit_product(graph: Rewriter, nodes: list[CoreNode], joined: LinearWeight, 
 def _replace_calls(graph: Graph, kernels: Mapping[str, Kernel], fast: bool) -> None:
     """Attention by a mask that lets each query see a prefix of the keys reads no more; rotary tables are widened once
     for all that they turn."""
-    pass_ = Rewriter(graph)
     indices = Indices(graph)
     fixed = {value for node in fixed_nodes(graph) for value in node.outputs}
-    for node in graph.nodes:
-        made = None
+
+    def replacement(node: CoreNode, pass_: Rewriter) -> CoreNode | None:
         kernel = kernels.get(node.attributes["op"]) if node.op == "call" else None
-        if kernel is not None and kernel.fits(node):
-            if is_call(node, *OPS):
-                made = _attention(node, indices, fast) if not fast or named(node)["scale"] in fixed else None
-            elif is_call(node, *ROTATIONS) and node.outputs[0].spec.size:
-                made = _rotation(node, pass_)
-        if made is None:
-            pass_.emit(node)
-        else:
-            pass_.emit(made)
-            pass_.replace(node.outputs[0], made.outputs[0])
-    pass_.finish()
+        if kernel is None or not kernel.fits(node):
+            return None
+        if is_call(node, *OPS) and (not fast or named(node)["scale"] in fixed):
+            return _attention(node, indices, fast)
+        if is_call(node, *ROTATIONS) and node.outputs[0].spec.size:
+            return _rotation(node, pass_)
+        return None
+
+    replace_nodes(graph, replacement)
 
 
 def _attention(node: CoreNode, indices: Indices, fast: bool) -> CoreNode | None:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
 from linnet.runner.affine import Indices
-from linnet.runner.rewriting import Rewriter, is_call, named, native
+from linnet.runner.rewriting import Rewriter, is_call, named, native, replace_nodes
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels.attention import MASKED, attend
 
@@ -34,22 +34,16 @@ def read_prefixes(graph: Graph, fused: bool, on_host: bool) -> None:
 
     With `on_host`, where a prefix ends is a Python number; without, shapes stay the same whatever the position.
     """
-    pass_ = Rewriter(graph)
     indices = Indices(graph)
     biases: dict[Value, Value] = {}
-    for node in graph.nodes:
-        made = _attention(node, pass_, indices, biases, fused, on_host) if is_call(node, *DENSE) else None
-        if made is None:
-            pass_.emit(node)
-        else:
-            pass_.emit(made)
-            pass_.replace(node.outputs[0], made.outputs[0])
-    pass_.finish()
+    replace_nodes(graph, lambda node, pass_: _attention(node, pass_, indices, biases, fused, on_host))
 
 
 def _attention(
     node: CoreNode, graph: Rewriter, indices: Indices, biases: dict[Value, Value], fused: bool, on_host: bool
 ) -> CoreNode | None:
+    if not is_call(node, *DENSE):
+        return None
     inputs = named(node)
     query, key, value, scale = (inputs[name] for name in ("query", "key", "value", "scale"))
     mask = inputs.get("mask")

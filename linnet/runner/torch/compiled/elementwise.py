@@ -7,21 +7,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
-from linnet.runner.rewriting import Rewriter, is_call, named, native
+from linnet.runner.rewriting import Rewriter, is_call, named, native, replace_nodes
 
 
 def fuse_elementwise(graph: Graph) -> None:
     """Replace `rms_norm`, `rope` and `silu(a) * b` by forms that read and write less."""
-    pass_ = Rewriter(graph)
     signed: dict[Value, Value] = {}
-    for node in graph.nodes:
-        made = _faster(node, pass_, signed)
-        if made is None:
-            pass_.emit(node)
-        else:
-            pass_.emit(made)
-            pass_.replace(node.outputs[0], made.outputs[0])
-    pass_.finish()
+    replace_nodes(graph, lambda node, pass_: _faster(node, pass_, signed))
 
 
 def _faster(node: CoreNode, graph: Rewriter, signed: dict[Value, Value]) -> CoreNode | None:

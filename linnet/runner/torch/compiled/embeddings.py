@@ -10,7 +10,7 @@ from typing import Protocol
 
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
 from linnet.runner.linears import LinearWeight
-from linnet.runner.rewriting import Rewriter, is_call, named, native
+from linnet.runner.rewriting import Rewriter, is_call, named, native, replace_nodes
 from linnet.runner.torch.compiled.blocked import take_rows
 
 
@@ -22,18 +22,12 @@ class Blocks(Protocol):
 
 def read_blocks(graph: Graph, blocks: Blocks) -> None:
     """Replace embeddings by columns of blocks where those hold their tables."""
-    pass_ = Rewriter(graph)
-    for node in graph.nodes:
-        made = _columns(node, pass_, blocks) if is_call(node, "std.nn.embedding::embedding") else None
-        if made is None:
-            pass_.emit(node)
-        else:
-            pass_.emit(made)
-            pass_.replace(node.outputs[0], made.outputs[0])
-    pass_.finish()
+    replace_nodes(graph, lambda node, pass_: _columns(node, pass_, blocks))
 
 
 def _columns(node: CoreNode, graph: Rewriter, blocks: Blocks) -> CoreNode | None:
+    if not is_call(node, "std.nn.embedding::embedding"):
+        return None
     inputs = named(node)
     producer = graph.producers.get(inputs["table"])
     weight = blocks.blocked_alone(producer.attributes["path"]) if producer and producer.op == "param" else None

@@ -7,7 +7,7 @@ import errno
 import math
 import mmap
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import torch
@@ -76,19 +76,51 @@ def give_back() -> None:
 
 
 def give_back_file(tensor: Tensor) -> None:
-    """Give back the memory of a tensor that is mapped from a file, and what the system mapped around it: the system has
-    it, and maps it again should anyone ask. What was changed since stays, unless another thread changes it at this
-    moment. Only saves memory: where the system does not do it, nothing happens."""
-    if sys.platform != "linux" or tensor.device.type != "cpu":
-        return
-    start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
-    around = start // AROUND * AROUND, -(-end // AROUND) * AROUND
-    within = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
-    for first, last in (around, within):
-        if first < last and _unchanged(first // mmap.PAGESIZE, (last - first) // mmap.PAGESIZE):
-            with suppress(OSError, AttributeError):
-                ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
-            return
+    """Give back the memory of a tensor that is mapped from a file: the system has it, and maps it again should anyone
+    ask. What was changed since stays, unless another thread changes it at this moment. Only saves memory: where the
+    system does not do it, nothing happens."""
+    if sys.platform == "linux" and tensor.device.type == "cpu":
+        start, end = _extent(tensor)
+        _give_back(-(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE)
+
+
+def give_back_edges(tensors: Iterable[Tensor]) -> None:
+    """Give back what the system mapped of their files around the ends of tensors, as `give_back_file` does."""
+    files: list[tuple[int, int]] | None = None
+    for tensor in tensors if sys.platform == "linux" else ():
+        if files is None:
+            files = _mapped_files()
+        start, end = _extent(tensor)
+        for low, high in files:
+            if low <= start and end <= high:
+                for place in (start, end - 1):
+                    around = place // AROUND * AROUND
+                    _give_back(max(low, around), min(high, around + AROUND))
+                break
+
+
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+
+
+def _mapped_files() -> list[tuple[int, int]]:
+    """Where files are mapped that no code is taken from. Nothing beside them may be given back: a page that is not
+    there yet may be in another thread's hands the next moment."""
+    found = []
+    with suppress(OSError), open("/proc/self/maps") as lines:
+        for line in lines:
+            place, rights, _, _, inode, *_ = line.split(maxsplit=5)
+            if inode != "0" and "x" not in rights:
+                low, high = (int(end, 16) for end in place.split("-"))
+                found.append((low, high))
+    return found
+
+
+def _give_back(first: int, last: int) -> None:
+    """Let go of whole pages where each is one of a file's."""
+    if first < last and _unchanged(first // mmap.PAGESIZE, (last - first) // mmap.PAGESIZE):
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
 
 
 def _unchanged(first: int, count: int) -> bool:

@@ -128,6 +128,7 @@ class CompiledEntry:
         self.store.prepare(key[0] for kind, key in self.straight.sources if kind == "packed")
         self._static = [self._fixed(source) for source in self.straight.sources]
         self._static_of = weights
+        self.store.give_back()
         self.kept = places(tensor for tensor in self._static if tensor is not None)
         return True
 

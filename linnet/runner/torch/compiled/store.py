@@ -23,7 +23,7 @@ from linnet.runner.linears import LinearWeight
 from linnet.runner.torch.compiled import blocked
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear
-from linnet.runner.torch.pages import AROUND, HUGE_PAGE, allocate, enlarge, give_back_file
+from linnet.runner.torch.pages import AROUND, HUGE_PAGE, allocate, enlarge, give_back_edges, give_back_file
 
 FP8_MODES = ("stream", "decoded")
 
@@ -46,6 +46,8 @@ class WeightStore:
     _copied: list[tuple[Tensor, int, int]] = field(default_factory=list)
     # Whether a product has been asked for that rounds its inputs (Triton's kernels do).
     rounds_inputs: bool = field(default=False, init=False)
+    # Weights that were copied, at whose ends there may be more of their files.
+    _edges: list[Tensor] = field(default_factory=list)
     _alone: dict[str, Tensor] = field(default_factory=dict)
     # Memory of blocks that is not on large pages yet.
     _unsettled: list[Tensor] = field(default_factory=list)
@@ -93,6 +95,11 @@ class WeightStore:
         memory = self._reserve([weight for weight in missing if self._blocked(weight)])
         made = [self._make(weight, memory) for weight in missing]
         self._made.update(zip(missing, made, strict=True))
+
+    def give_back(self) -> None:
+        """Let go of what of the checkpoint's files is still in memory beside weights that were copied."""
+        give_back_edges(self._edges)
+        self._edges.clear()
 
     def settle(self) -> None:
         """What can wait until the first results are there: large pages for blocks that are new, by a thread that no
@@ -172,6 +179,7 @@ class WeightStore:
             tensor = self.weights[path]
             self._copied.append((tensor, tensor._version, tensor.data_ptr()))
             give_back_file(tensor)
+            self._edges.append(tensor)
 
     def _decoded(self, weight: LinearWeight, i: int) -> Tensor:
         stored = self.weights[weight.weights[i]].detach()

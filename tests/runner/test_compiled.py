@@ -205,6 +205,22 @@ pub block Root {
         model.run_entry("both", [torch.tensor([1024], dtype=torch.int32)])
 
 
+def test_results_and_states_are_tensors_that_training_may_use(plain: BoundProgram) -> None:
+    model = make(plain, compile=True)
+    logits = model.run_entry("prefill", [TOKENS, 0])
+    logits[0] += 1
+    scale = torch.ones(logits.shape[-1], requires_grad=True)
+    (logits * scale).sum().backward()
+    assert torch.equal(scale.grad, logits.sum(0))
+    assert not any(state.is_inference() or state.requires_grad for state in model._states.values())
+    expected = model.run_entry("decode", [TOKENS[:, :1], TOKENS.shape[1]])
+    # Whoever calls in inference mode has what that makes, and the model goes on as it was.
+    model.reset_state()
+    with torch.inference_mode():
+        assert model.run_entry("prefill", [TOKENS, 0]).is_inference()
+    assert torch.equal(model.run_entry("decode", [TOKENS[:, :1], TOKENS.shape[1]]), expected)
+
+
 def test_no_rows_of_blocks_are_no_rows() -> None:
     table, *_ = block_weight([torch.ones(64, 48, dtype=torch.bfloat16)])
     assert take_rows(torch.empty(2, 0, dtype=torch.int32), table, 48, False).shape == (2, 0, 48)

@@ -120,8 +120,8 @@ class Model(TextGeneration, ProgramFront, BlockModule):
     and optimizers work as they do for any module, and a parameter that is replaced (by assignment, or by
     `load_state_dict(.., assign=True)`) counts from the next call on, as does one that is changed in place; what is done
     to its `.data` is not noticed, since torch keeps no count of that. `to(dtype)` is refused, since dtypes are part of
-    the program (load with `dtype=` instead), and autocast changes nothing. Calls run under `torch.no_grad()` unless the
-    model is trainable: inference mode would make tensors that later training cannot use. States start as zeros, live
+    the program (load with `dtype=` instead), and autocast changes nothing. Calls keep no gradients unless the
+    model is trainable, and what they give and keep are tensors that later training may use. States start as zeros, live
     between calls, and are detached from the graph of gradients. A result is the caller's own: changing it, or an input,
     in place changes nothing here.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from linnet.language.program.core import CoreNode, Graph
@@ -58,6 +59,7 @@ class CompiledEntry:
         on_host: bool,
     ) -> None:
         self.store = store
+        self._on_host = on_host
         self._large(graph)
         graph = inline_calls(graph, lambda node: _kept(node, kernels))
         if kernels:
@@ -110,7 +112,14 @@ class CompiledEntry:
         """The entry's outputs; new values of states go to `frame.written`. Raises IndexRangeError before anything runs,
         IntegerDivisionError, and what torch raises (memory, say)."""
         self.check(inputs)
-        results = self.forward(*self._arguments(frame, inputs))
+        arguments = self._arguments(frame, inputs)
+        if self._on_host:
+            # A step is a thousand small calls, of which autograd's bookkeeping takes a twentieth.
+            with torch.inference_mode():
+                made = self.forward(*arguments)
+            results = tuple(map(as_any_other, made))
+        else:
+            results = self.forward(*arguments)
         frame.written.update(zip(self._written, results[self._outputs :], strict=True))
         self.store.settle()
         return results[: self._outputs]
@@ -166,6 +175,14 @@ class CompiledEntry:
             for value in node.outputs:
                 if is_too_large(value.spec):
                     raise SizeError(f"a tensor {value.spec}")
+
+
+def as_any_other(tensor: Tensor) -> Tensor:
+    """A tensor that inference mode made as one that training may use, in the same memory."""
+    if not tensor.is_inference() or torch.is_inference_mode_enabled():
+        return tensor
+    place = tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(*place)
 
 
 def _kept(node: CoreNode, kernels: Mapping[str, Kernel]) -> bool:

@@ -221,6 +221,22 @@ def test_results_and_states_are_tensors_that_training_may_use(plain: BoundProgra
     assert torch.equal(model.run_entry("decode", [TOKENS[:, :1], TOKENS.shape[1]]), expected)
 
 
+def test_compiled_code_runs_under_a_transform(bind_source: Callable[..., BoundProgram]) -> None:
+    text = """
+module m
+pub block Root {
+    param scale: Tensor[8; f32]
+    pub entry scaled(x: Tensor[8; f32]) -> Tensor[8; f32] { return x * scale }
+}
+"""
+    model = load_model(bind_source(text), {"scale": torch.arange(8.0)}, numerics="fast", compile=True)
+    rows = torch.arange(24.0).view(3, 8)
+    for _ in range(2):
+        found = torch.func.vmap(lambda row: model.run_entry("scaled", [row]))(rows)
+        assert torch.equal(found, rows * torch.arange(8.0))
+        assert not model.run_entry("scaled", [rows[0]]).is_inference()
+
+
 def test_no_rows_of_blocks_are_no_rows() -> None:
     table, *_ = block_weight([torch.ones(64, 48, dtype=torch.bfloat16)])
     assert take_rows(torch.empty(2, 0, dtype=torch.int32), table, 48, False).shape == (2, 0, 48)

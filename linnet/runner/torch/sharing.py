@@ -13,6 +13,11 @@ def places(tensors: Iterable[Tensor]) -> set[int]:
     return {place for place in map(_place, tensors) if place}
 
 
+def in_memory(tensors: Iterable[Tensor]) -> bool:
+    """Whether each tensor lies somewhere, or has no elements."""
+    return all(_place(tensor) or not tensor.numel() for tensor in tensors)
+
+
 def own(tensor: Tensor, taken: set[int]) -> Tensor:
     """The tensor, copied if it lies in one of the places `taken`."""
     return tensor.clone() if _place(tensor) in taken else tensor

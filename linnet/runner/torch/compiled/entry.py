@@ -25,7 +25,7 @@ from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
 from linnet.runner.torch.interpreter import Frame
 from linnet.runner.torch.kernels import Kernel
 from linnet.runner.torch.pages import zeros
-from linnet.runner.torch.sharing import places
+from linnet.runner.torch.sharing import in_memory, places
 
 # Calls whose bodies say more to a compiler than their kernels do: products to join, and what passes its input on.
 OPENED = frozenset(
@@ -59,6 +59,8 @@ class CompiledEntry:
         on_host: bool,
     ) -> None:
         self.store = store
+        # Whether code may run in inference mode: not under a transform of `torch.func`.
+        self._inference = False
         self._on_host = on_host
         self._large(graph)
         graph = inline_calls(graph, lambda node: _kept(node, kernels))
@@ -113,7 +115,7 @@ class CompiledEntry:
         IntegerDivisionError, and what torch raises (memory, say)."""
         self.check(inputs)
         arguments = self._arguments(frame, inputs)
-        if self._on_host:
+        if self._inference and in_memory(inputs):
             # A step is a thousand small calls, of which autograd's bookkeeping takes a twentieth.
             with torch.inference_mode():
                 made = self.forward(*arguments)
@@ -138,7 +140,9 @@ class CompiledEntry:
         self._static = [self._fixed(source) for source in self.straight.sources]
         self._static_of = weights
         self.store.give_back()
-        self.kept = places(tensor for tensor in self._static if tensor is not None)
+        kept = [tensor for tensor in self._static if tensor is not None]
+        self._inference = self._on_host and in_memory(kept)
+        self.kept = places(kept)
         return True
 
     def _arguments(self, frame: Frame, inputs: Sequence[Tensor]) -> list[Any]:

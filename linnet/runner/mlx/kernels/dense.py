@@ -11,7 +11,7 @@ import mlx.core as mx
 from linnet.runner.bounds import Bound
 from linnet.runner.mlx.kernels import kernel
 from linnet.runner.mlx.primitives import Run
-from linnet.runner.mlx.products import product
+from linnet.runner.mlx.products import MOST_PARTS, equal_parts, loses_terms, product
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight
 
 
@@ -33,7 +33,14 @@ def embedding(ids: mx.array, table: Weight) -> mx.array:
 @kernel("std.nn.norm::rms_norm", numbers=("eps",))
 def rms_norm(x: mx.array, weight: mx.array, eps: float) -> mx.array:
     """x [.., H], weight [H]: the normalised value is rounded to x's dtype, then multiplied by weight and rounded."""
-    return mx.fast.rms_norm(x, weight, eps) if x.size else x
+    if not x.size:
+        return x
+    width = x.shape[-1]
+    if not loses_terms(width, x.dtype):
+        return mx.fast.rms_norm(x, weight, eps)
+    squares = mx.square(x).reshape(*x.shape[:-1], -1, equal_parts(width, MOST_PARTS))
+    square = mx.sum(mx.sum(squares, axis=-2), axis=-1, keepdims=True) / width
+    return x * mx.rsqrt(square + eps) * weight
 
 
 @kernel("std.nn.softmax::softmax")

@@ -369,9 +369,9 @@ def parity(
     are the likeliest to the first of `backends`. Of a package that decodes nothing, the card's entry is run once.
 
     `prompt` is a text; None draws 32 ids. `tolerance` is what the largest difference may be: None takes 1e-4 in f32, or
-    1e-5 of the largest logit where that is more; in bf16 the engines' own distance from the first in f32. `dtype` is
-    "f32" or "bf16"; None the card's. `watch` is handed what is run, and hands it on. The other arguments are those of
-    `load`. Raises what `load` does, NestError for the arguments, and NonFiniteError.
+    1e-5 of the largest logit where that is more; in bf16 the root of the sum of the squares of both engines' distances
+    from the first in f32. `dtype` is "f32" or "bf16"; None the card's. `watch` is handed what is run, and hands it on.
+    The other arguments are those of `load`. Raises what `load` does, NestError for the arguments, and NonFiniteError.
     """
     from linnet.parity import run_parity
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from linnet import nest
-from linnet.parity import ParityReport, bf16_step
+from linnet.parity import ParityReport
 
 PROMPT = "The lighthouse keeper climbed the stairs one last time. In 1923 the lamp had"
 # What the issue of the second engine asks of f32.
@@ -45,21 +44,10 @@ def test_bf16_engines_are_no_further_apart_than_from_f32(root: Path, name: str) 
     assert found.output.largest <= max(apart.largest for apart in found.from_f32)
 
 
-def test_packed_weights_in_bf16_may_be_a_step_further_apart(root: Path, tmp_path: Path) -> None:
+def test_packed_weights_in_bf16_are_within_the_tolerance(root: Path, tmp_path: Path) -> None:
     made = nest.quantize(root / "nests" / "qwen3-tiny", tmp_path / "packed", mlx_bits=4, group=32)
     found = nest.parity(made.folder, steps=32, dtype="bf16", device="cpu")
     assert found.ok, found.output
-    assert found.from_f32 is not None
-    assert found.tolerance == max(apart.largest for apart in found.from_f32) + bf16_step(found.output.magnitude)
-
-
-@pytest.mark.parametrize(("magnitude", "step"), [(0.0, 0.0), (1.0, 2**-7), (12.0, 2**-4), (16.0, 2**-3)])
-def test_a_step_of_bf16_is_what_torch_has_it_to_be(magnitude: float, step: float) -> None:
-    assert bf16_step(magnitude) == step
-    if magnitude:
-        number = torch.tensor(magnitude, dtype=torch.bfloat16)
-        after = (number.view(torch.int16) + 1).view(torch.bfloat16)
-        assert float(after - number) == step
 
 
 @pytest.mark.checkpoint
@@ -77,6 +65,7 @@ def test_smollm2_in_bf16_is_no_further_apart_than_unrelated_roundings(root: Path
     assert found.from_f32 is not None
     first, second = (apart.mean for apart in found.from_f32)
     assert found.output.mean <= hypot(first, second)
+    assert found.ok, found.output
     # Neither engine rounds more often than the other.
     assert 2 / 3 < first / second < 3 / 2
 

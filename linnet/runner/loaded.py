@@ -43,5 +43,5 @@ class LoadedModel(DecoderModel, Protocol):
 
     @property
     def generate(self) -> Callable[..., Any]:
-        """A method; see `linnet.runner.generate.TextGeneration.generate`."""
+        """A method; see `linnet.runner.decoder.TextGeneration.generate`."""
         ...

@@ -62,8 +62,8 @@ class Rewriter:
 
 
 def replace_nodes(graph: Graph, replacement: Callable[[CoreNode, Rewriter], CoreNode | None]) -> None:
-    """One pass that puts what `replacement` makes of a node of one output in its place; None leaves the node. It may
-    emit what its node reads."""
+    """One pass that puts what `replacement` makes of a node of one output in its place; None leaves the node. By
+    the rewriter that it is handed, `replacement` may emit what its node reads."""
     pass_ = Rewriter(graph)
     for node in graph.nodes:
         made = replacement(node, pass_)

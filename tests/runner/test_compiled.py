@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from linnet.language.check import load as check
 from linnet.language.program.binding import BoundProgram, bind
@@ -219,6 +221,66 @@ def test_results_and_states_are_tensors_that_training_may_use(plain: BoundProgra
     with torch.inference_mode():
         assert model.run_entry("prefill", [TOKENS, 0]).is_inference()
     assert torch.equal(model.run_entry("decode", [TOKENS[:, :1], TOKENS.shape[1]]), expected)
+
+
+def test_entries_that_read_a_weight_alone_and_joined_are_compiled_once(
+    bind_source: Callable[..., BoundProgram],
+) -> None:
+    text = """
+module m
+use std.nn.linear::{linear}
+pub block Root {
+    param q: Tensor[16, 16; f32]
+    param k: Tensor[16, 16; f32]
+    pub entry alone(x: Tensor[16, 16; f32]) -> Tensor[16, 16; f32] { return x * q }
+    pub entry joined(x: Tensor[16, 16; f32]) -> (Tensor[16, 16; f32], Tensor[16, 16; f32]) {
+        return (linear(x, q), linear(x, k))
+    }
+}
+"""
+    bound = bind_source(text)
+    weights = random_weights(bound.manifest, 1)
+    model = load_model(bound, weights, numerics="fast", compile=True)
+    x = torch.eye(16)
+    for _ in range(3):
+        assert torch.equal(model.run_entry("alone", [x]), x * weights["q"])
+        assert torch.equal(model.run_entry("joined", [x])[1], weights["k"].t())
+        made = list(model._prepared.values())
+    assert len(made) == 2
+    model.run_entry("alone", [x])
+    assert list(model._prepared.values()) == made
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_model_that_is_made_in_inference_mode_runs_within_and_without(root: Path, dtype: str) -> None:
+    bound = bind_nest(root, "qwen3-8b", T=dtype)
+    expected = make(bound)(TOKENS)
+    with torch.inference_mode():
+        model = make(bound)
+        assert torch.equal(model(TOKENS), expected)
+    assert torch.equal(model(TOKENS), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_what_follows_a_computation_still_does(bind_source: Callable[..., BoundProgram]) -> None:
+    text = """
+module m
+pub block Root {
+    param scale: Tensor[8; f32]
+    pub entry scaled(x: Tensor[8; f32]) -> Tensor[8; f32] { return x * scale }
+}
+"""
+    weights = {"scale": torch.arange(8.0)}
+    model = load_model(bind_source(text), weights, entry="scaled", numerics="fast", compile=True)
+    x = torch.ones(8)
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(model.run_entry("scaled", [forward_ad.make_dual(x, 2 * x)]))
+        assert torch.equal(found.tangent, 2 * torch.arange(8.0))
+    traced = make_fx(lambda x: model.run_entry("scaled", [x]))(x)
+    assert torch.equal(traced(3 * x), 3 * torch.arange(8.0))
+    scales = torch.stack([x, 2 * x])
+    rows = torch.func.vmap(lambda s: torch.func.functional_call(model, {"scale": s}, (x,)))(scales)
+    assert torch.equal(rows, scales)
 
 
 def test_compiled_code_runs_under_a_transform(bind_source: Callable[..., BoundProgram]) -> None:

@@ -42,6 +42,7 @@ def test_the_mean_square_of_a_norm_neither() -> None:
 def test_products_of_any_shape(width: int, inputs: tuple[int, ...], most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for the terms, and without."""
     monkeypatch.setattr(products, "MOST_TERMS", most)
+    monkeypatch.setattr(products, "MOST_SUMS", most)
     monkeypatch.setattr(products, "LEAST_SHARED", 100)
     monkeypatch.setattr(products, "LONG_SUM", 0)
     random = np.random.default_rng(width)
@@ -50,6 +51,17 @@ def test_products_of_any_shape(width: int, inputs: tuple[int, ...], most: int, m
         found = np.array(products.product(mx.array(x), mx.array(weight)))
     assert found.shape == (*inputs, 5)
     assert np.allclose(found, x.astype(np.float64) @ weight.T.astype(np.float64), rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 5])
+def test_fewer_outputs_than_threads(outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_others", lambda: tuple(mx.new_thread_local_stream(mx.cpu) for _ in range(7)))
+    with mx.stream(mx.cpu):
+        found = np.array(
+            products.product(mx.ones((1, products.LEAST_SHARED)), mx.ones((outputs, products.LEAST_SHARED)))
+        )
+    assert (found == products.LEAST_SHARED).all()
+    assert found.shape == (1, outputs)
 
 
 @pytest.mark.parametrize(("length", "most", "parts"), [(576, 32, 32), (1536, 8, 8), (7, 32, 7), (37, 32, 1), (1, 8, 1)])

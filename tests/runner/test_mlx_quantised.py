@@ -168,6 +168,7 @@ def test_scales_lie_in_what_the_device_multiplies_fastest(device: str) -> None:
     assert isinstance(made, QuantisedWeight)
     assert (made.dtype, made.shape) == (mx.bfloat16, (6, 64))
     assert torch.equal(to_torch(made.dense()), packed.dense(torch.bfloat16))
+    assert made.rows(mx.zeros((2, 0), dtype=mx.int32)).shape == (2, 0, made.shape[1])
     rows = made.rows(mx.array([[5], [0]]))
     assert (rows.shape, rows.dtype) == ((2, 1, 64), mx.bfloat16)
     assert torch.equal(to_torch(rows)[0, 0], packed.dense(torch.bfloat16)[5])

@@ -1,7 +1,9 @@
 """Products by weights [Out, In]. MLX runs an operation of a CPU in one thread; a large product is given to several.
 
 In f32 MLX hands a product of a Linux CPU to the reference BLAS, which adds one term after another: of 1,536 terms the
-sum is two and a half times as far from the exact one as torch's. Here such a sum is made of partial ones.
+sum is two and a half times as far from the exact one as torch's. Here such a sum is made of partial ones where that
+is as fast and takes little memory: not of a number of terms that nothing divides, nor for a few inputs by millions of
+weights, nor for millions of sums.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ LEAST_SHARED = 2**17
 MOST_THREADS = 8
 # Sums in f32 of more terms than this are taken in parts.
 LONG_SUM = 256
-# Up to so many inputs, each is multiplied by the weights element by element, where so many products fit in memory that
-# is at hand; for more the parts are matrix products, for which MLX copies the weights.
+# Up to so many inputs, each is multiplied by the weights element by element, if so many products are all there are.
 FEW_INPUTS = 4
 MOST_TERMS = 2**22
 MOST_PARTS = 32
+# For more inputs the parts are matrix products, for which MLX copies the weights and keeps as many results as there are
+# parts, if the result has no more numbers than this.
+MOST_SUMS = 2**22
 MOST_COPIES = 8
 
 
@@ -60,13 +64,14 @@ def equal_parts(length: int, most: int) -> int:
 
 
 def _by_parts(x: mx.array, weight: mx.array, stream: Any) -> mx.array:
-    """As `product`, in f32: sums over equal parts of In, and then over those, where that takes no longer."""
+    """As `product`, in f32: sums over equal parts of In, and then over those."""
     with nullcontext() if stream is None else mx.stream(stream):
         flat = x.reshape(-1, x.shape[-1])
-        if len(flat) > FEW_INPUTS:
-            found = _products(flat, weight)
-        elif len(flat) * weight.size <= MOST_TERMS:
+        few = len(flat) <= FEW_INPUTS
+        if few and len(flat) * weight.size <= MOST_TERMS:
             found = _elementwise(flat, weight)
+        elif not few and len(flat) * len(weight) <= MOST_SUMS:
+            found = _products(flat, weight)
         else:
             found = mx.matmul(flat, weight.T)
         return found.reshape(*x.shape[:-1], len(weight))
@@ -91,7 +96,8 @@ def _shared(shape: tuple[int, ...], part: Callable[[slice, Any], mx.array]) -> m
     """A product by a weight of this shape: `part` gives that by some of its rows, which are outputs of their own, on a
     stream, or on the one in use."""
     rows = shape[0]
-    others = _others() if rows * shape[1] >= LEAST_SHARED and _on_cpu() else ()
+    # None is left without a row.
+    others = _others()[: rows - 1] if rows * shape[1] >= LEAST_SHARED and _on_cpu() else ()
     if not others:
         return part(slice(None), None)
     cuts = [rows * i // (len(others) + 1) for i in range(len(others) + 2)]

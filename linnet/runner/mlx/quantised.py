@@ -59,6 +59,8 @@ class QuantisedWeight:
 
     def rows(self, ids: mx.array) -> mx.array:
         """ids [..] -> the weights of those rows, [.., In]."""
+        if not ids.size:
+            return mx.zeros((*ids.shape, self.shape[1]), dtype=self.dtype)
         return _decoded(self.holding([mx.take(part, ids, axis=0) for part in self.arrays]))
 
     def dense(self) -> mx.array:

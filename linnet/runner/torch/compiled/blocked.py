@@ -151,7 +151,7 @@ def take_rows(ids: Tensor, table: Tensor, width: int, biased: bool) -> Tensor:
     """Rows ids [..] of the weight [Out, In] that a table was made of -> [.., In]; `width` is In."""
     columns = table.shape[1]
     blocks = table.view(-1, width + biased, columns)[:, :width]
-    # Each is a column of a block. Indexing by tensors is faster for hundreds of them, slower for one, and brings the
+    # Each is a column of a block. Indexing by tensors is faster for many of them, slower for one, and brings the
     # best part of a megabyte of torch's code into memory.
     rows = [blocks[i // columns, :, i % columns] for i in ids.flatten().tolist()]
     return torch.stack(rows).view(*ids.shape, width) if rows else table.new_empty(*ids.shape, width)

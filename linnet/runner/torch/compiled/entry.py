@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from linnet.language.program.core import CoreNode, Graph
 from linnet.language.program.inline import inline_calls
@@ -59,7 +61,7 @@ class CompiledEntry:
         on_host: bool,
     ) -> None:
         self.store = store
-        # Whether code may run in inference mode: not under a transform of `torch.func`.
+        # Whether code may run in inference mode as far as its weights tell.
         self._inference = False
         self._on_host = on_host
         self._large(graph)
@@ -115,7 +117,7 @@ class CompiledEntry:
         IntegerDivisionError, and what torch raises (memory, say)."""
         self.check(inputs)
         arguments = self._arguments(frame, inputs)
-        if self._inference and in_memory(inputs):
+        if self._inference and _unobserved(inputs):
             # A step is a thousand small calls, of which autograd's bookkeeping takes a twentieth.
             with torch.inference_mode():
                 made = self.forward(*arguments)
@@ -179,6 +181,15 @@ class CompiledEntry:
             for value in node.outputs:
                 if is_too_large(value.spec):
                     raise SizeError(f"a tensor {value.spec}")
+
+
+def _unobserved(inputs: Sequence[Tensor]) -> bool:
+    """Whether nobody follows what is computed of these: no transform of `torch.func`, forward gradient, tracing, or
+    dispatch mode."""
+    traced: bool = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if traced or is_in_torch_dispatch_mode() or not in_memory(inputs):
+        return False
+    return all(not x.is_floating_point() or unpack_dual(x).tangent is None for x in inputs)  # type: ignore[no-untyped-call]
 
 
 def as_any_other(tensor: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from linnet.runner.torch.compiled import blocked
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels.quant import dequantize_fp8, dequantize_fp8_block, fp8_block_linear, fp8_linear
 from linnet.runner.torch.pages import AROUND, HUGE_PAGE, allocate, enlarge, give_back_edges, give_back_file
+from linnet.runner.torch.sharing import in_memory
 
 FP8_MODES = ("stream", "decoded")
 
@@ -38,14 +39,14 @@ class WeightStore:
     device: torch.device
     fp8: str
     blocks: bool
+    # Whether a product has been asked for that rounds its inputs (Triton's kernels do).
+    rounds_inputs: bool = field(default=False, init=False)
     _made: dict[LinearWeight, tuple[Tensor, ...]] = field(default_factory=dict)
     # The layer, or layers side by side, that each tensor (by its id) is kept in: none is copied for a second one.
     _claims: dict[int, LinearWeight] = field(default_factory=dict)
     # Each weight that a copy was made of, with its version and place then: one that is changed, or given other memory,
     # makes the copy stale.
     _copied: list[tuple[Tensor, int, int]] = field(default_factory=list)
-    # Whether a product has been asked for that rounds its inputs (Triton's kernels do).
-    rounds_inputs: bool = field(default=False, init=False)
     # Weights that were copied, at whose ends there may be more of their files.
     _edges: list[Tensor] = field(default_factory=list)
     _alone: dict[str, Tensor] = field(default_factory=dict)
@@ -118,7 +119,7 @@ class WeightStore:
         """A weight that no product takes: a small one as a copy, since the system maps much more of a file around each
         that is read there."""
         weight = self.weights[path].detach()
-        if weight.device.type != "cpu" or weight.nbytes >= AROUND:
+        if weight.device.type != "cpu" or weight.nbytes >= AROUND or not in_memory((weight,)):
             return weight
         copy = self._alone.get(path)
         if copy is None:
@@ -128,7 +129,7 @@ class WeightStore:
 
     def stale(self) -> bool:
         """Whether a weight that was copied has been changed since."""
-        return any(t._version != version or t.data_ptr() != place for t, version, place in self._copied)
+        return any(_version(t) != version or t.data_ptr() != place for t, version, place in self._copied)
 
     def _streams(self, weight: LinearWeight) -> bool:
         return weight.kind != "plain" and (self.fp8 == "stream" or not self.claim(weight))
@@ -177,7 +178,7 @@ class WeightStore:
     def _copies(self, *paths: str) -> None:
         for path in paths:
             tensor = self.weights[path]
-            self._copied.append((tensor, tensor._version, tensor.data_ptr()))
+            self._copied.append((tensor, _version(tensor), tensor.data_ptr()))
             give_back_file(tensor)
             self._edges.append(tensor)
 
@@ -201,7 +202,17 @@ class WeightStore:
             stop = start + tensor.shape[0]
             tensor.data = joined[start:stop]
             start = stop
+        moved = set(map(id, tensors))
+        # What was copied of one that has only moved is no staler for it.
+        for i, (tensor, _, _) in enumerate(self._copied):
+            if id(tensor) in moved:
+                self._copied[i] = tensor, _version(tensor), tensor.data_ptr()
         return joined
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed; of those made in inference mode, torch keeps no count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def with_bias(linear: Linear, x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor) -> Tensor:

@@ -77,6 +77,7 @@ bench: $(READY)
 	$(BIN)/python bench/site.py --models 100 --no-mkdocs
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/accuracy.py
+	$(BIN)/python bench/parity.py
 	$(BIN)/python bench/mlx_decode.py --runs 1
 	$(BIN)/pytest -q tests/runner/test_triton_results.py tests/runner/test_triton_compiled.py
 

@@ -103,7 +103,7 @@ def gated(at: At, gate: Array, up: Array) -> Array:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder of the Qwen3 family for one text: weights in f64 by their Linnet paths."""
+    """A decoder of the Qwen3 or Llama family for one text: weights in f64 by their Linnet paths."""
 
     weights: Mapping[str, Array]
     heads: int
@@ -125,14 +125,20 @@ class Decoder:
             layer = f"layers.{i}."
             y = rms_norm(at, x, w[f"{layer}attention_norm.weight"], self.eps)
             q, k, v = (linear(at, y, w[f"{layer}attention.{n}_proj.weight"]) for n in "qkv")
-            q = rotate(at, rms_norm(at, self._by_head(q), w[f"{layer}attention.q_norm.weight"], self.eps), *tables)
-            k = rotate(at, rms_norm(at, self._by_head(k), w[f"{layer}attention.k_norm.weight"], self.eps), *tables)
+            q, k = (self._turned(at, x, f"{layer}attention.{n}_norm.weight", tables) for n, x in (("q", q), ("k", k)))
             mixed = attend(at, q, k, self._by_head(v), self.width**-0.5, 0).swapaxes(0, 1).reshape(count, -1)
             x = residual(at, x, linear(at, mixed, w[f"{layer}attention.o_proj.weight"]))
             y = rms_norm(at, x, w[f"{layer}mlp_norm.weight"], self.eps)
             gate, up = (linear(at, y, w[f"{layer}mlp.{n}.weight"]) for n in ("gate", "up"))
             x = residual(at, x, linear(at, gated(at, gate, up), w[f"{layer}mlp.down.weight"]))
         return rms_norm(at, x, w["norm.weight"], self.eps)
+
+    def _turned(self, at: At, x: Array, norm: str, tables: tuple[Array, Array]) -> Array:
+        """Queries or keys by head, normalised where the family does that, and rotated."""
+        heads = self._by_head(x)
+        if norm in self.weights:
+            heads = rms_norm(at, heads, self.weights[norm], self.eps)
+        return rotate(at, heads, *tables)
 
     def _by_head(self, x: Array) -> Array:
         return x.reshape(len(x), -1, self.width).swapaxes(0, 1)

@@ -261,8 +261,8 @@ def test_a_model_that_is_made_in_inference_mode_runs_within_and_without(root: Pa
     assert torch.equal(model(TOKENS), expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-def test_what_follows_a_computation_still_does(bind_source: Callable[..., BoundProgram]) -> None:
+def scaling(bind_source: Callable[..., BoundProgram]) -> Model:
+    """A compiled model that multiplies eight numbers by 0 to 7."""
     text = """
 module m
 pub block Root {
@@ -271,7 +271,12 @@ pub block Root {
 }
 """
     weights = {"scale": torch.arange(8.0)}
-    model = load_model(bind_source(text), weights, entry="scaled", numerics="fast", compile=True)
+    return load_model(bind_source(text), weights, entry="scaled", numerics="fast", compile=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_what_follows_a_computation_still_does(bind_source: Callable[..., BoundProgram]) -> None:
+    model = scaling(bind_source)
     x = torch.ones(8)
     with forward_ad.dual_level():
         found = forward_ad.unpack_dual(model.run_entry("scaled", [forward_ad.make_dual(x, 2 * x)]))
@@ -284,14 +289,7 @@ pub block Root {
 
 
 def test_compiled_code_runs_under_a_transform(bind_source: Callable[..., BoundProgram]) -> None:
-    text = """
-module m
-pub block Root {
-    param scale: Tensor[8; f32]
-    pub entry scaled(x: Tensor[8; f32]) -> Tensor[8; f32] { return x * scale }
-}
-"""
-    model = load_model(bind_source(text), {"scale": torch.arange(8.0)}, numerics="fast", compile=True)
+    model = scaling(bind_source)
     rows = torch.arange(24.0).view(3, 8)
     for _ in range(2):
         found = torch.func.vmap(lambda row: model.run_entry("scaled", [row]))(rows)

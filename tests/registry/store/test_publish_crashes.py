@@ -91,23 +91,25 @@ def test_killed_at_random_moments(place: Place, tmp_path: Path) -> None:
     began = time.monotonic()
     process.join()
     usual = time.monotonic() - began
-    killed = landed = 0
-    for number in range(kills):
+    killed = number = 0
+    while killed < kills:
         name = f"a{number}"
         before = versions_there(registry)
         process = start(place, publish, tmp_path, name, "0.1.0")
         process.join(random.uniform(0, usual))
         process.kill()
         process.join()
-        killed += process.exitcode == -signal.SIGKILL
+        if process.exitcode == -signal.SIGKILL:
+            killed += 1
+        else:
+            # It is done sooner than it was, on a machine that has less to do.
+            usual *= 0.8
         after = versions_there(registry)
         assert after.keys() - before.keys() <= {(name, "0.1.0")}
         assert before.items() <= after.items()
         assert before.items() <= indexed(registry).items()
-        landed += len(after) > len(before)
         if number % 10 == 0:
             settled(registry)
         assert publish_version(registry, tiny_publication(tmp_path, name, "0.1.0")).created == (after == before)
+        number += 1
     settled(registry)
-    # Moments, not ends: most came while it worked.
-    assert killed > kills // 3

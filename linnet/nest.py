@@ -368,10 +368,10 @@ def parity(
     """How far two engines are apart on one package: the same weights and tokens, a prompt and then `steps` tokens that
     are the likeliest to the first of `backends`. Of a package that decodes nothing, the card's entry is run once.
 
-    `prompt` is a text; None draws 32 ids. `tolerance` is what the largest difference may be: None takes 1e-4 in f32, or
-    1e-5 of the largest logit where that is more; in bf16 the root of the sum of the squares of both engines' distances
-    from the first in f32. `dtype` is "f32" or "bf16"; None the card's. `watch` is handed what is run, and hands it on.
-    The other arguments are those of `load`. Raises what `load` does, NestError for the arguments, and NonFiniteError.
+    `prompt` is a text; None draws 32 ids. `tolerance` is what the largest difference may be: None takes 1e-4 in f32; in
+    bf16 the smaller of the engines' own distances from the first in f32. `dtype` is "f32" or "bf16"; None the card's.
+    Both run on the CPU where `device` does not say otherwise. `watch` is handed what is run, and hands it on. The other
+    arguments are those of `load`. Raises what `load` does, NestError for the arguments, and NonFiniteError.
     """
     from linnet.parity import run_parity
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="What the largest difference may be; by default 1e-4 in f32, or 1e-5 of the largest logit, and in bf16 "
-    "the root of the sum of the squares of both distances from f32.",
+    help="What the largest difference may be; by default 1e-4 in f32, and in bf16 the smaller distance of the two "
+    "from f32.",
 )
 @weights_option
 @generics_option

@@ -1,17 +1,17 @@
-"""Packages with their real weights on both engines: strict f32, and the text that they write."""
+"""Packages with their real weights on both engines: the same numbers, and the text that they write."""
 
 from __future__ import annotations
 
-from math import hypot
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from linnet import nest
-from linnet.parity import ParityReport
+from linnet.parity import ParityReport, bf16_step
 
 PROMPT = "The lighthouse keeper climbed the stairs one last time. In 1923 the lamp had"
 # What the issue of the second engine asks of f32.
@@ -26,6 +26,18 @@ def strict(package: Path, **options: Any) -> ParityReport:
     return found
 
 
+def no_further_than_from_f32(package: Path, **options: Any) -> ParityReport:
+    """In bf16 the engines are no further apart than either is from f32, which is not at all."""
+    found = nest.parity(package, dtype="bf16", device="cpu", **options)
+    assert found.from_f32 is not None
+    assert found.output.mean <= min(apart.mean for apart in found.from_f32)
+    assert found.output.largest <= min(apart.largest for apart in found.from_f32)
+    assert found.ok
+    assert found.first_other_token is None
+    assert found.from_f32[0].mean > 0
+    return found
+
+
 @pytest.mark.parametrize("name", ["qwen3-tiny", "qwen3-tiny-fp8"])
 def test_tiny_packages_are_alike_and_write_the_same_text(root: Path, name: str) -> None:
     found = strict(root / "nests" / name, prompt=PROMPT, steps=64)
@@ -36,18 +48,27 @@ def test_tiny_packages_are_alike_and_write_the_same_text(root: Path, name: str) 
     assert first.generate(PROMPT, max_new_tokens=32) == second.generate(PROMPT, max_new_tokens=32)
 
 
+@pytest.mark.parametrize("prompt", [PROMPT, None], ids=["text", "drawn ids"])
 @pytest.mark.parametrize("name", ["qwen3-tiny", "qwen3-tiny-fp8"])
-def test_bf16_engines_are_no_further_apart_than_from_f32(root: Path, name: str) -> None:
-    found = nest.parity(root / "nests" / name, prompt=PROMPT, steps=64, dtype="bf16", device="cpu")
-    assert found.from_f32 is not None
-    assert found.output.mean <= min(apart.mean for apart in found.from_f32)
-    assert found.output.largest <= max(apart.largest for apart in found.from_f32)
+def test_tiny_packages_in_bf16(root: Path, name: str, prompt: str | None) -> None:
+    no_further_than_from_f32(root / "nests" / name, prompt=prompt, steps=64)
 
 
-def test_packed_weights_in_bf16_are_within_the_tolerance(root: Path, tmp_path: Path) -> None:
+def test_packed_weights_in_bf16_may_be_a_step_further_apart(root: Path, tmp_path: Path) -> None:
     made = nest.quantize(root / "nests" / "qwen3-tiny", tmp_path / "packed", mlx_bits=4, group=32)
     found = nest.parity(made.folder, steps=32, dtype="bf16", device="cpu")
     assert found.ok, found.output
+    assert found.from_f32 is not None
+    assert found.tolerance == min(apart.largest for apart in found.from_f32) + bf16_step(found.output.magnitude)
+
+
+@pytest.mark.parametrize(("magnitude", "step"), [(0.0, 0.0), (1.0, 2**-7), (12.0, 2**-4), (16.0, 2**-3)])
+def test_a_step_of_bf16_is_what_torch_has_it_to_be(magnitude: float, step: float) -> None:
+    assert bf16_step(magnitude) == step
+    if magnitude:
+        number = torch.tensor(magnitude, dtype=torch.bfloat16)
+        after = (number.view(torch.int16) + 1).view(torch.bfloat16)
+        assert float(after - number) == step
 
 
 @pytest.mark.checkpoint
@@ -58,16 +79,21 @@ def test_smollm2_is_alike(root: Path, smollm2_folder: Path, prompt: str | None) 
 
 
 @pytest.mark.checkpoint
-def test_smollm2_in_bf16_is_no_further_apart_than_unrelated_roundings(root: Path, smollm2_folder: Path) -> None:
-    """Over thirty layers a tie that falls otherwise becomes as much as rounding itself (docs/parity.md)."""
+@pytest.mark.parametrize("prompt", [PROMPT, None], ids=["text", "drawn ids"])
+def test_smollm2_in_bf16(root: Path, smollm2_folder: Path, prompt: str | None) -> None:
+    """Through thirty layers, where one number that was rounded otherwise would become as much as rounding itself."""
     package = root / "nests" / "smollm2-135m-instruct"
-    found = nest.parity(package, weights=smollm2_folder, prompt=PROMPT, steps=12, dtype="bf16", device="cpu")
+    found = no_further_than_from_f32(package, weights=smollm2_folder, prompt=prompt, steps=12)
+    assert len(found.layers) == 30
+
+
+@pytest.mark.checkpoint
+def test_minilm_in_bf16(root: Path, minilm_checkpoint: Path) -> None:
+    package = root / "nests" / "all-minilm-l6-v2"
+    found = nest.parity(package, weights=minilm_checkpoint, dtype="bf16", device="cpu")
     assert found.from_f32 is not None
-    first, second = (apart.mean for apart in found.from_f32)
-    assert found.output.mean <= hypot(first, second)
-    assert found.ok, found.output
-    # Neither engine rounds more often than the other.
-    assert 2 / 3 < first / second < 3 / 2
+    assert found.output.largest <= min(apart.largest for apart in found.from_f32)
+    assert found.from_f32[0].mean > 0
 
 
 @pytest.mark.checkpoint

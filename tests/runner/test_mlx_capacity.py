@@ -17,7 +17,7 @@ from linnet.language.program.binding import BoundProgram
 from linnet.runner.errors import AllocationError, CapacityError, ContextError, InputError, PositionGapError
 from linnet.runner.mlx import interpreter
 from linnet.runner.mlx.dtypes import to_torch
-from linnet.runner.mlx.kernels import attention
+from linnet.runner.mlx.kernels import attention, wide
 from linnet.runner.mlx.module import load_model
 from linnet.runner.torch import memory
 from linnet.runner.torch import module as reference
@@ -135,16 +135,17 @@ def test_what_is_written_otherwise_has_no_one_length(bind_source: Build) -> None
 @pytest.mark.parametrize("numerics", ["equivalent", "engine", "fast"])
 def test_attention_reads_what_is_filled(numerics: str, bind_source: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = bind_source(CACHE, MaxSeq=300, D=4)
-    model = load_model(bound, {}, numerics=numerics)
+    model = load_model(bound, {}, numerics=numerics, device="cpu")
     expected = reference.load_model(bound, {}, numerics="exact")
     read: list[tuple[int, Any]] = []
-    attend = attention.attend
+    kernels = wide if numerics == "engine" else attention
+    attend = kernels.attend
 
     def counted(query: Any, key: Any, value: Any, scale: float, mask: Any, sinks: Any) -> Any:
         read.append((key.shape[2], None if mask is None else mask if isinstance(mask, str) else "mask"))
         return attend(query, key, value, scale, mask, sinks)
 
-    monkeypatch.setattr(attention, "attend", counted)
+    monkeypatch.setattr(kernels, "attend", counted)
     generator = torch.Generator().manual_seed(7)
     for count, pos in ((5, 0), (1, 5), (3, 6), (290, 9), (1, 299), (4, 2)):
         x = torch.randn(2, 1, count, 4, generator=generator)
@@ -158,9 +159,10 @@ def test_attention_reads_what_is_filled(numerics: str, bind_source: Build, monke
 def test_a_compiled_entry_reads_in_steps(bind_source: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "STEP", 8)
     bound = bind_source(CACHE, MaxSeq=20, D=4)
-    walked, model = (load_model(bound, {}, numerics="engine", compile=compiled) for compiled in (False, True))
+    options: dict[str, Any] = {"numerics": "engine", "device": "cpu"}
+    walked, model = (load_model(bound, {}, compile=compiled, **options) for compiled in (False, True))
     read: list[int] = []
-    attend = attention.attend
+    attend = wide.attend
 
     def counted(query: Any, key: Any, value: Any, scale: float, mask: Any, sinks: Any) -> Any:
         read.append(key.shape[2])
@@ -171,7 +173,7 @@ def test_a_compiled_entry_reads_in_steps(bind_source: Build, monkeypatch: pytest
         x = torch.randn(2, 1, 1, 4, generator=generator)
         expected = to_torch(walked.run_entry("extend", [x, pos]))
         with monkeypatch.context() as patch:
-            patch.setattr(attention, "attend", counted)
+            patch.setattr(wide, "attend", counted)
             found = to_torch(model.run_entry("extend", [x, pos]))
         assert (found - expected).abs().max() <= 1e-6
     assert model.fallbacks == {}

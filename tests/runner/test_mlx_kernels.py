@@ -14,7 +14,7 @@ from test_kernels import CASES, FLOATS, IDS, TOLERANCE, Case, Sizes, draw, sourc
 
 from linnet.language.program.binding import BoundProgram
 from linnet.runner.mlx.dtypes import to_torch
-from linnet.runner.mlx.kernels import POLICIES, Kernel, kernels
+from linnet.runner.mlx.kernels import POLICIES, Kernel, kernels, policy_of
 from linnet.runner.mlx.module import load_model
 from linnet.runner.mlx.passes import ROTATIONS
 from linnet.runner.torch import module as reference
@@ -32,7 +32,7 @@ NEED_A_NUMBER = {"std.nn.attention::" + name for name in ("attention", "attentio
 def run_case(bind_source: Callable[..., BoundProgram]) -> Callable[..., torch.Tensor]:
     def run(case: Case, sizes: Sizes, dtype: str, inputs: list[torch.Tensor], numerics: str) -> torch.Tensor:
         bound = bind_source(source(case), **sizes, T=dtype)
-        return to_torch(load_model(bound, {}, entry="run", numerics=numerics, compile=False)(*inputs))
+        return to_torch(load_model(bound, {}, entry="run", numerics=numerics, device="cpu", compile=False)(*inputs))
 
     return run
 
@@ -61,6 +61,19 @@ def test_ops_compute_what_their_bodies_do_on_torch(
             assert distance <= tolerance * max(1.0, body.abs().max().item()), (numerics, sizes)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_engine_gives_the_same_bits_as_torch_on_a_cpu(
+    case: Case, dtype: str, run_case: Callable[..., torch.Tensor], bind_source: Callable[..., BoundProgram]
+) -> None:
+    for seed, sizes in enumerate(case.sizes):
+        inputs = draw(case, sizes, FLOATS[dtype], seed)
+        bound = bind_source(source(case), **sizes, T=dtype)
+        for compiled in (False, True):
+            theirs = reference.load_model(bound, {}, entry="run", numerics="engine", compile=compiled)(*inputs)
+            assert torch.equal(run_case(case, sizes, dtype, inputs, "engine"), theirs), (compiled, sizes)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_kernel_is_compared(
     policy: str, monkeypatch: pytest.MonkeyPatch, run_case: Callable[..., torch.Tensor]
@@ -81,7 +94,14 @@ def test_every_kernel_is_compared(
         sizes = case.sizes[0]
         run_case(case, sizes, "f32", draw(case, sizes, torch.float32, 0), policy)
     absent = {"fast": NEED_A_NUMBER, "engine": set(ROTATIONS)}
-    assert prepared == set(kernels(policy)) - absent.get(policy, set())
+    assert prepared == set(kernels(policy_of(policy, "cpu"))) - absent.get(policy, set())
+
+
+def test_engine_has_no_kernel_on_a_gpu_that_is_not_compared() -> None:
+    """All that it has beside those of `equivalent` it has on a CPU too."""
+    beside = kernels("engine").items() - kernels("equivalent").items()
+    assert {identity for identity, _ in beside} == set(ROTATIONS)
+    assert beside <= kernels(policy_of("engine", "cpu")).items()
 
 
 @pytest.mark.parametrize("name", ["attention_rows(q, k, v, s, m)", "grouped_attention(q, k, v, s, some(m))"])

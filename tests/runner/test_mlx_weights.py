@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from linnet import nest
 from linnet.registry.errors import RegistryError
 from linnet.runner.mlx import module, products, quantised
 from linnet.runner.mlx.dtypes import to_torch
-from linnet.runner.mlx.kernels import dense, quant
+from linnet.runner.mlx.kernels import dense, quant, wide
 
 TOKENS = [[5, 9, 1, 300, 77, 2]]
 
@@ -28,15 +29,18 @@ TOKENS = [[5, 9, 1, 300, 77, 2]]
 def test_projections_that_read_one_value_are_one_product(
     name: str, numerics: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model: Any = nest.load(name, backend="mlx", numerics=numerics)
+    model: Any = nest.load(name, backend="mlx", numerics=numerics, device="cpu")
     shapes: list[tuple[int, ...]] = []
 
-    def counted(x: mx.array, weight: mx.array) -> mx.array:
-        shapes.append(weight.shape)
-        return products.product(x, weight)
+    def counting(product: Callable[..., mx.array]) -> Callable[..., mx.array]:
+        def counted(x: mx.array, weight: mx.array) -> mx.array:
+            shapes.append(weight.shape)
+            return product(x, weight)
 
-    monkeypatch.setattr(dense, "product", counted)
-    monkeypatch.setattr(quant, "product", counted)
+        return counted
+
+    for kernels, function in ((dense, "product"), (quant, "product"), (wide, "wide_product")):
+        monkeypatch.setattr(kernels, function, counting(getattr(products, function)))
     model.run_entry("prefill", [TOKENS, 0])
     # q|k|v, o, gate|up and down of each layer, and the head.
     assert shapes == [*[(512, 256), (256, 256), (1024, 256), (256, 512)] * 4, (2048, 256)]

@@ -26,7 +26,7 @@ from linnet.runner.front import ProgramFront, entry_key, preparing
 from linnet.runner.mlx.dtypes import DTYPES, element, from_torch, host, to_torch
 from linnet.runner.mlx.interpreter import Frame, Input, Preparation, PreparedGraph
 from linnet.runner.mlx.joined import JoinedWeights
-from linnet.runner.mlx.kernels import kernels
+from linnet.runner.mlx.kernels import kernels, policy_of
 from linnet.runner.mlx.passes import rewrite
 from linnet.runner.mlx.quantised import Weight, arrays_of, dense, quantised_weight, weight_bytes
 from linnet.runner.mlx.room import check_room, states_of
@@ -281,10 +281,10 @@ class Model(TextGeneration, ProgramFront):
     def _rewritten(self, graph: Graph) -> Graph:
         if self._numerics == "exact":
             return graph
-        return rewrite(graph, self._preparation.kernels, self._joined, fast=self._numerics == "fast")
+        return rewrite(graph, self._preparation.kernels, self._joined, policy_of(self._numerics, self._device))
 
     def _prepare_policy(self) -> Preparation:
-        return Preparation(kernels(self._numerics), compiled=self._compile)
+        return Preparation(kernels(policy_of(self._numerics, self._device)), compiled=self._compile)
 
     def _first_row(self, entry: str, inputs: Sequence[Any]) -> Tensor:
         return to_torch(self.run_entry(entry, inputs)[0])

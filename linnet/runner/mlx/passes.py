@@ -19,16 +19,19 @@ from linnet.runner.mlx.kernels import Kernel
 from linnet.runner.mlx.kernels.attention import OPS, attend_prefix, attend_prefix_in_dtype
 from linnet.runner.mlx.kernels.dense import rotate, wide_halves
 from linnet.runner.mlx.kernels.quant import decoded_linear
+from linnet.runner.mlx.kernels.wide import attend_prefix as attend_prefix_wide
 from linnet.runner.plan import fixed_nodes
 from linnet.runner.rewriting import Rewriter, is_call, named, native, replace_nodes
+from linnet.runner.wide import widen
 
 # Calls whose bodies hold products to join.
 OPENED = frozenset(("std.nn.mlp::swiglu",))
+PREFIXES = {"fast": attend_prefix_in_dtype, "wide": attend_prefix_wide}
 ROTATIONS = ("std.nn.rope::rope", "std.nn.rope::rope_rows")
 
 
-def rewrite(graph: Graph, kernels: Mapping[str, Kernel], weights: JoinedWeights, *, fast: bool) -> Graph:
-    """A graph that computes what `graph` does under a policy with these kernels; `graph` is left as it is."""
+def rewrite(graph: Graph, kernels: Mapping[str, Kernel], weights: JoinedWeights, policy: str) -> Graph:
+    """A graph that computes what `graph` does under a policy, whose kernels these are; `graph` is left as it is."""
 
     def keep(node: CoreNode) -> bool:
         identity = node.attributes["op"]
@@ -36,16 +39,18 @@ def rewrite(graph: Graph, kernels: Mapping[str, Kernel], weights: JoinedWeights,
         return kernel is not None and identity not in OPENED and kernel.fits(node)
 
     made = inline_calls(graph, keep)
-    _rewrite(made, kernels, weights, fast)
+    _rewrite(made, kernels, weights, policy)
+    if policy == "wide":
+        widen(made)
     return made
 
 
-def _rewrite(graph: Graph, kernels: Mapping[str, Kernel], weights: JoinedWeights, fast: bool) -> None:
+def _rewrite(graph: Graph, kernels: Mapping[str, Kernel], weights: JoinedWeights, policy: str) -> None:
     for node in graph.nodes:
         for region in node.regions if node.op != "call" else ():
-            _rewrite(region, kernels, weights, fast)
+            _rewrite(region, kernels, weights, policy)
     _join_linears(graph, kernels, weights)
-    _replace_calls(graph, kernels, fast)
+    _replace_calls(graph, kernels, policy)
     simplify(graph)
 
 
@@ -113,7 +118,7 @@ def _emit_product(graph: Rewriter, nodes: list[CoreNode], joined: LinearWeight, 
         start += size
 
 
-def _replace_calls(graph: Graph, kernels: Mapping[str, Kernel], fast: bool) -> None:
+def _replace_calls(graph: Graph, kernels: Mapping[str, Kernel], policy: str) -> None:
     """Attention by a mask that lets each query see a prefix of the keys reads no more; rotary tables are widened once
     for all that they turn."""
     indices = Indices(graph)
@@ -123,8 +128,8 @@ def _replace_calls(graph: Graph, kernels: Mapping[str, Kernel], fast: bool) -> N
         kernel = kernels.get(node.attributes["op"]) if node.op == "call" else None
         if kernel is None or not kernel.fits(node):
             return None
-        if is_call(node, *OPS) and (not fast or named(node)["scale"] in fixed):
-            return _attention(node, indices, fast)
+        if is_call(node, *OPS) and (policy != "fast" or named(node)["scale"] in fixed):
+            return _attention(node, indices, policy)
         if is_call(node, *ROTATIONS) and node.outputs[0].spec.size:
             return _rotation(node, pass_)
         return None
@@ -132,7 +137,7 @@ def _replace_calls(graph: Graph, kernels: Mapping[str, Kernel], fast: bool) -> N
     replace_nodes(graph, replacement)
 
 
-def _attention(node: CoreNode, indices: Indices, fast: bool) -> CoreNode | None:
+def _attention(node: CoreNode, indices: Indices, policy: str) -> CoreNode | None:
     inputs = named(node)
     mask = inputs.get("mask")
     prefix = indices.prefix(mask) if mask is not None else None
@@ -141,7 +146,7 @@ def _attention(node: CoreNode, indices: Indices, fast: bool) -> CoreNode | None:
         return None
     values = [inputs[name] for name in ("query", "key", "value", "scale")]
     symbols = [prefix.symbol] if prefix.symbol is not None else []
-    function = attend_prefix_in_dtype if fast else attend_prefix
+    function = PREFIXES.get(policy, attend_prefix)
     return native(function, (*values, *symbols), (node.outputs[0].spec,), constants=(prefix.constant,), like=node)
 
 

@@ -7,6 +7,7 @@ f32 and rounded once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -44,12 +45,22 @@ class Target:
 
 
 # MLX takes these of f64 in f32: NumPy computes them, where a graph is not compiled.
-WIDE = frozenset("exp log sqrt rsqrt sin cos tanh".split())
+ON_HOST = frozenset(("sin", "cos"))
+# e in f64, and what it lacks, as a part of it.
+E = mx.array(np.array(math.e), dtype=mx.float64)
+BEYOND_E = mx.array(np.array(5.31823770660576e-17), dtype=mx.float64)
 
 
 def on_host(node: CoreNode) -> bool:
     """Whether the node is computed outside MLX, so that no graph with it can be compiled."""
-    return node.op in WIDE and node.inputs[0].spec.dtype == "f64"
+    return node.op in ON_HOST and node.inputs[0].spec.dtype == "f64"
+
+
+def wide_exp(x: mx.array) -> mx.array:
+    """Of f64 within a step of it: MLX takes exp in f32, but powers in f64."""
+    power = mx.power(E, x)
+    # Of -inf the power is 0, and must stay so.
+    return power + power * (mx.maximum(x, mx.array(-1e4, dtype=mx.float64)) * BEYOND_E)
 
 
 def primitive(node: CoreNode, target: Target) -> Operation:
@@ -71,22 +82,17 @@ def _iota(node: CoreNode, target: Target) -> Operation:
 
 
 def _function(name: str) -> Callable[[CoreNode, Target], Operation]:
-    function = getattr(mx, name)
+    function: Callable[[mx.array], mx.array] = getattr(mx, name)
 
     def build(node: CoreNode, target: Target) -> Operation:
         dtype = node.inputs[0].spec.dtype
         if dtype in HALVES:
             return lambda run, x: function(x.astype(mx.float32)).astype(DTYPES[dtype])
-        if not on_host(node):
-            return lambda run, x: function(x)
-
-        def wide(run: Run, x: mx.array) -> mx.array:
-            with np.errstate(all="ignore"):
-                values = np.array(x)
-                found = 1 / np.sqrt(values) if name == "rsqrt" else getattr(np, name)(values)
-            return mx.array(found, dtype=mx.float64)
-
-        return wide
+        if on_host(node):
+            return lambda run, x: _on_numpy(name, x)
+        if dtype == "f64" and name == "exp":
+            return lambda run, x: wide_exp(x)
+        return lambda run, x: function(x)
 
     return build
 
@@ -181,6 +187,11 @@ def _cast(node: CoreNode, target: Target) -> Operation:
     if source in FLOATS and result not in FLOATS and result not in ("bool", "i64"):
         return lambda run, x: x.astype(mx.int64).astype(native)
     return lambda run, x: x.astype(native)
+
+
+def _on_numpy(name: str, x: mx.array) -> mx.array:
+    with np.errstate(invalid="ignore"):
+        return mx.array(getattr(np, name)(np.array(x)), dtype=mx.float64)
 
 
 # Structure
@@ -331,7 +342,7 @@ BUILDERS: Mapping[str, Callable[[CoreNode, Target], Operation]] = {
     "neg": _same(mx.negative),
     "not": _not,
     "abs": _same(mx.abs),
-    **{name: _function(name) for name in sorted(WIDE)},
+    **{name: _function(name) for name in ("exp", "log", "sqrt", "rsqrt", "sin", "cos", "tanh")},
     "cast": _cast,
     "add": _same(mx.add),
     "sub": _same(mx.subtract),

@@ -1,15 +1,12 @@
 """Products by weights [Out, In]. MLX runs an operation of a CPU in one thread; a large product is given to several.
 
-In f32 MLX hands a product of a Linux CPU to the reference BLAS, which adds one term after another: of 1,536 terms the
-sum is two and a half times as far from the exact one as torch's. Here such a sum is made of partial ones where that
-is as fast and takes little memory: not of a number of terms that nothing divides, nor for a few inputs by millions of
-weights, nor for millions of sums.
+Sums of f16 and bf16 are in f32. Those of f32 are in f64 on a CPU: in f32 MLX's wheel for Linux adds one term after
+another, and of 1,536 terms comes out two and a half times as far from the exact sum as torch does.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cache
@@ -23,23 +20,31 @@ from linnet.runner.packed import Packing
 # Below so many weights a product takes less time than threads need to agree.
 LEAST_SHARED = 2**17
 MOST_THREADS = 8
-# Sums in f32 of more terms than this are taken in parts.
-LONG_SUM = 256
-# Up to so many inputs, each is multiplied by the weights element by element, if so many products are all there are.
-FEW_INPUTS = 4
-MOST_TERMS = 2**22
-MOST_PARTS = 32
-# For more inputs the parts are matrix products, for which MLX copies the weights and keeps as many results as there are
-# parts, if the result has no more numbers than this.
-MOST_SUMS = 2**22
-MOST_COPIES = 8
+# So many weights are widened at a time, which a processor's cache holds.
+PIECE = 2**17
 
 
 def product(x: mx.array, weight: mx.array) -> mx.array:
-    """x [.., In], weight [Out, In] -> x @ weight.T [.., Out]. Sums of f16 and bf16 are in f32 and rounded once."""
-    if weight.size and x.size and loses_terms(weight.shape[1], weight.dtype):
-        return _shared(weight.shape, lambda rows, stream: _by_parts(x, weight[rows], stream))
+    """x [.., In], weight [Out, In] -> x @ weight.T [.., Out], rounded once."""
+    if weight.dtype == mx.float32 and _on_cpu():
+        return wide_product(x, weight)
     return _shared(weight.shape, lambda rows, stream: mx.matmul(x, weight[rows].T, stream=stream))
+
+
+def wide_product(x: mx.array, weight: mx.array) -> mx.array:
+    """x [.., In], weight [Out, In] -> x @ weight.T [.., Out] f32, rounded from a sum in f64, which a CPU computes."""
+    if not x.size or not weight.size:
+        return mx.zeros((*x.shape[:-1], weight.shape[0]), dtype=mx.float32)
+    wide = x.astype(mx.float64)
+    step = max(1, PIECE // weight.shape[1])
+
+    def part(rows: slice, stream: Any) -> mx.array:
+        start, stop, _ = rows.indices(weight.shape[0])
+        with nullcontext() if stream is None else mx.stream(stream):
+            pieces = [weight[i : min(i + step, stop)].astype(mx.float64) for i in range(start, stop, step)]
+            return mx.concatenate([mx.matmul(wide, piece.T).astype(mx.float32) for piece in pieces], axis=-1)
+
+    return _shared(weight.shape, part)
 
 
 def packed_product(x: mx.array, words: mx.array, scales: mx.array, biases: mx.array, packing: Packing) -> mx.array:
@@ -51,45 +56,6 @@ def packed_product(x: mx.array, words: mx.array, scales: mx.array, biases: mx.ar
         return mx.quantized_matmul(x, *arrays, group_size=packing.group, bits=packing.bits, stream=stream)
 
     return _shared((words.shape[0], scales.shape[1] * packing.group), part)
-
-
-def loses_terms(count: int, dtype: mx.Dtype) -> bool:
-    """Whether MLX adds so many numbers of a dtype one after another, on the device in use, and they are many for it."""
-    return count > LONG_SUM and dtype == mx.float32 and sys.platform == "linux" and _on_cpu()
-
-
-def equal_parts(length: int, most: int) -> int:
-    """The largest number of equal parts of `length`, up to `most`."""
-    return next(count for count in range(min(most, length), 0, -1) if length % count == 0)
-
-
-def _by_parts(x: mx.array, weight: mx.array, stream: Any) -> mx.array:
-    """As `product`, in f32: sums over equal parts of In, and then over those."""
-    with nullcontext() if stream is None else mx.stream(stream):
-        flat = x.reshape(-1, x.shape[-1])
-        few = len(flat) <= FEW_INPUTS
-        if few and len(flat) * weight.size <= MOST_TERMS:
-            found = _elementwise(flat, weight)
-        elif not few and len(flat) * len(weight) <= MOST_SUMS:
-            found = _products(flat, weight)
-        else:
-            found = mx.matmul(flat, weight.T)
-        return found.reshape(*x.shape[:-1], len(weight))
-
-
-def _elementwise(x: mx.array, weight: mx.array) -> mx.array:
-    """x [N, In], weight [Out, In] -> [N, Out]."""
-    terms = x[:, None] * weight
-    parts = equal_parts(terms.shape[-1], MOST_PARTS)
-    return mx.sum(mx.sum(terms.reshape(*terms.shape[:-1], parts, -1), axis=-2), axis=-1)
-
-
-def _products(x: mx.array, weight: mx.array) -> mx.array:
-    """x [N, In], weight [Out, In] -> [N, Out]."""
-    parts = equal_parts(x.shape[-1], MOST_COPIES)
-    left = x.reshape(len(x), parts, -1).transpose(1, 0, 2)
-    right = weight.reshape(len(weight), parts, -1).transpose(1, 2, 0)
-    return mx.sum(mx.matmul(left, right), axis=0)
 
 
 def _shared(shape: tuple[int, ...], part: Callable[[slice, Any], mx.array]) -> mx.array:

@@ -11,7 +11,6 @@ from torch import Tensor
 from linnet.language.program.core import Graph, Value
 from linnet.runner.mlx.dtypes import from_torch, to_torch
 from linnet.runner.mlx.interpreter import Frame, Preparation
-from linnet.runner.mlx.kernels import kernels
 from linnet.runner.mlx.module import HOST, Model
 from linnet.runner.torch.inputs import convert_inputs
 
@@ -24,7 +23,7 @@ def tapped(model: Model, name: str, inputs: Sequence[Any], choose: Callable[[Gra
     arrays = [from_torch(x, item.spec.dtype) for x, item in zip(taken.tensors, entry.inputs, strict=True)]
     with mx.stream(model.device):
         frame = Frame(model._weights)
-        results = Preparation(kernels(model.numerics), compiled=False).graph(graph).run(frame, arrays)
+        results = Preparation(model._preparation.kernels, compiled=False).graph(graph).run(frame, arrays)
         frame.settle()
         mx.eval(results)
     return [to_torch(x) for x in results]

@@ -36,7 +36,7 @@ from linnet.runner.torch.compiled.store import choose_fp8
 from linnet.runner.torch.dtypes import NAMES, to_native
 from linnet.runner.torch.inputs import EntryInputs, check_generics, convert_inputs
 from linnet.runner.torch.interpreter import Frame, Preparation, PreparedGraph
-from linnet.runner.torch.kernels import policy_kernels
+from linnet.runner.torch.kernels import policy_of
 from linnet.runner.torch.memory import allocation_error
 from linnet.runner.torch.pages import give_back
 from linnet.runner.torch.precision import full_precision
@@ -330,21 +330,17 @@ class Model(TextGeneration, ProgramFront, BlockModule):
 
     def _graph(self, name: str, graph: Graph) -> PreparedGraph | CompiledEntry:
         """An entry's graph compiled, or prepared for the interpreter."""
-        # On meta nothing is computed, and bodies prove more shapes than kernels would.
-        native = self._numerics != "exact" and self._device.type != "meta"
-        kernels = policy_kernels(self._numerics) if native else {}
+        policy = policy_of(self._numerics, self._device)
         if self._mode is not False:
             if self._compiler is None:
-                fast = self._numerics == "fast"
-                options: dict[str, Any] = {"mode": self._mode, "fast": fast, "fp8": self.fp8}
-                self._compiler = Compiler(self._weights, self._device, kernels, **options)
+                self._compiler = Compiler(self._weights, self._device, policy, mode=self._mode, fp8=self.fp8)
             try:
                 return self._compiler.entry(graph)
             except InterpretedError as error:
                 self._fall_back(name, False, str(error))
         if self._preparation is None:
-            self._preparation = Preparation(self._device, kernels)
-        return self._preparation.graph(graph)
+            self._preparation = Preparation(self._device, policy.kernels)
+        return self._preparation.graph(policy.rewritten(graph))
 
     def _fall_back(self, name: str, mode: Mode, reason: str) -> None:
         if name in self._fallbacks:

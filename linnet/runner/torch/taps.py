@@ -11,7 +11,7 @@ from torch import Tensor
 from linnet.language.program.core import Graph, Value
 from linnet.runner.torch.inputs import convert_inputs
 from linnet.runner.torch.interpreter import Frame, Preparation
-from linnet.runner.torch.kernels import policy_kernels
+from linnet.runner.torch.kernels import policy_of
 from linnet.runner.torch.module import Model
 from linnet.runner.torch.precision import full_precision
 
@@ -21,7 +21,8 @@ def tapped(model: Model, name: str, inputs: Sequence[Any], choose: Callable[[Gra
     taken = convert_inputs(model._functions[name], inputs, model._bound.generics, model.device)
     entry = model._bound.lower(name, model._bound.infer(name, taken.specs), model._present, taken.given)
     graph = Graph(entry.graph.inputs, entry.graph.nodes, tuple(choose(entry.graph)))
-    kernels = {} if model.numerics == "exact" else policy_kernels(model.numerics)
+    policy = policy_of(model.numerics, model.device)
     with torch.no_grad(), full_precision():
-        results = Preparation(model.device, kernels).graph(graph).run(Frame(model._current()), taken.tensors)
+        prepared = Preparation(model.device, policy.kernels).graph(policy.rewritten(graph))
+        results = prepared.run(Frame(model._current()), taken.tensors)
     return [x.cpu() for x in results]

@@ -6,6 +6,7 @@ floats: where they depend on what a run is given, the op's body runs instead. Ea
 
     equivalent  keeps the accumulation that the body states and never rounds an input further
     engine      those, with the rounding points of a serving engine: rotary arithmetic in f32, rounded once
+    wide        `engine` on a CPU: kernels that sum in f64, or nothing; other ops run by their bodies
     fast        attention and FP8 products in the input's dtype, as MLX's own kernels take them
 """
 
@@ -95,9 +96,11 @@ class Kernel:
 
 
 # Imported when kernels are first asked for; each registers its own.
-MODULES = ("attention", "cache", "dense", "quant")
+MODULES = ("attention", "cache", "dense", "quant", "wide")
 POLICIES = ("equivalent", "engine", "fast")
-_registry: dict[str, dict[str, Kernel]] = {policy: {} for policy in POLICIES}
+# Of kernels that round nothing.
+EVERY = (*POLICIES, "wide")
+_registry: dict[str, dict[str, Kernel]] = {policy: {} for policy in EVERY}
 Function = TypeVar("Function", bound=Callable[..., mx.array])
 
 
@@ -124,3 +127,8 @@ def kernels(policy: str) -> Mapping[str, Kernel]:
     for module in MODULES:
         import_module(f"{__name__}.{module}")
     return _registry.get(policy, {})
+
+
+def policy_of(numerics: str, device: str) -> str:
+    """The policy of the kernels on a device, "cpu" or "gpu"."""
+    return "wide" if numerics == "engine" and device == "cpu" else numerics

@@ -67,7 +67,7 @@ for _op in OPS:
 def attend_prefix(run: Run, query: mx.array, key: mx.array, value: mx.array, scale: mx.array, *start: Any) -> mx.array:
     """As `attention` by a mask that lets query q see the keys up to `q + start`, which alone are read: `start` is an
     integer scalar where it is not known beforehand, and a number to add."""
-    keys, mask = _prefix(run, query.shape[2], key.shape[2], *start)
+    keys, mask = prefix(run, query.shape[2], key.shape[2], *start)
     return _wide(query, key[:, :, :keys], value[:, :, :keys], scale, mask, None)
 
 
@@ -75,11 +75,11 @@ def attend_prefix_in_dtype(
     run: Run, query: mx.array, key: mx.array, value: mx.array, scale: mx.array, *start: Any
 ) -> mx.array:
     """As `attend_prefix`, in the inputs' dtype; `scale` does not depend on a run."""
-    keys, mask = _prefix(run, query.shape[2], key.shape[2], *start)
+    keys, mask = prefix(run, query.shape[2], key.shape[2], *start)
     return attend(query, key[:, :, :keys], value[:, :, :keys], float(scale.item()), mask, None)  # type: ignore[arg-type]
 
 
-def _prefix(run: Run, queries: int, keys: int, *start: Any) -> tuple[int, mx.array | str | None]:
+def prefix(run: Run, queries: int, keys: int, *start: Any) -> tuple[int, mx.array | str | None]:
     """How many of the keys some query may see, and the mask over those."""
     *symbol, constant = start
     first: int | None = constant

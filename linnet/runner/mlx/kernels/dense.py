@@ -9,9 +9,9 @@ from __future__ import annotations
 import mlx.core as mx
 
 from linnet.runner.bounds import Bound
-from linnet.runner.mlx.kernels import kernel
+from linnet.runner.mlx.kernels import EVERY, kernel
 from linnet.runner.mlx.primitives import Run
-from linnet.runner.mlx.products import MOST_PARTS, equal_parts, loses_terms, product
+from linnet.runner.mlx.products import product
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight
 
 
@@ -22,7 +22,11 @@ def linear(x: mx.array, weight: Weight, bias: mx.array | None = None) -> mx.arra
     return result if bias is None else result + bias
 
 
-@kernel("std.nn.embedding::embedding", bounds=lambda shapes: [Bound("ids", shapes["table"][0], "table")])
+@kernel(
+    "std.nn.embedding::embedding",
+    policies=EVERY,
+    bounds=lambda shapes: [Bound("ids", shapes["table"][0], "table")],
+)
 def embedding(ids: mx.array, table: Weight) -> mx.array:
     """ids [..] i32, table [Vocab, H] -> [.., H]."""
     if isinstance(table, QuantisedWeight):
@@ -33,14 +37,7 @@ def embedding(ids: mx.array, table: Weight) -> mx.array:
 @kernel("std.nn.norm::rms_norm", numbers=("eps",))
 def rms_norm(x: mx.array, weight: mx.array, eps: float) -> mx.array:
     """x [.., H], weight [H]: the normalised value is rounded to x's dtype, then multiplied by weight and rounded."""
-    if not x.size:
-        return x
-    width = x.shape[-1]
-    if not loses_terms(width, x.dtype):
-        return mx.fast.rms_norm(x, weight, eps)
-    squares = mx.square(x).reshape(*x.shape[:-1], -1, equal_parts(width, MOST_PARTS))
-    square = mx.sum(mx.sum(squares, axis=-2), axis=-1, keepdims=True) / width
-    return x * mx.rsqrt(square + eps) * weight
+    return mx.fast.rms_norm(x, weight, eps) if x.size else x
 
 
 @kernel("std.nn.softmax::softmax")
@@ -77,20 +74,20 @@ def rotate(
     return mx.concatenate([low, high], axis=-1).astype(x.dtype)
 
 
-@kernel("std.nn.rope::rope", policies=("engine",))
+@kernel("std.nn.rope::rope", policies=("engine", "wide"))
 def rope(x: mx.array, cos_table: mx.array, sin_table: mx.array) -> mx.array:
     """x [B, H, S, D], tables [S, D] in x's dtype: x * cos + rotate_half(x) * sin in f32, rounded once."""
     return rotate(None, x, *wide_halves(None, cos_table, sin_table), False)
 
 
-@kernel("std.nn.rope::rope_rows", policies=("engine",))
+@kernel("std.nn.rope::rope_rows", policies=("engine", "wide"))
 def rope_rows(x: mx.array, cos_table: mx.array, sin_table: mx.array) -> mx.array:
     """x [B, H, S, D], tables [B, S, D]."""
     return rotate(None, x, *wide_halves(None, cos_table, sin_table), True)
 
 
-@kernel("std.nn.parallel::all_reduce")
-@kernel("std.nn.parallel::shared")
+@kernel("std.nn.parallel::all_reduce", policies=EVERY)
+@kernel("std.nn.parallel::shared", policies=EVERY)
 def identity(x: mx.array) -> mx.array:
     """One process holds every shard, so there is nothing to exchange."""
     return x

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from linnet.runner.mlx.kernels import kernel
+from linnet.runner.mlx.kernels import EVERY, kernel
 from linnet.runner.mlx.primitives import Run
 from linnet.runner.mlx.products import product
 
-WIDE = ("equivalent", "engine")
+UNROUNDED = ("equivalent", "engine", "wide")
 
 
-@kernel("std.quant::decode_fp8")
+@kernel("std.quant::decode_fp8", policies=EVERY)
 def decode_fp8(bits: mx.array) -> mx.array:
     """E4M3 bytes [..] u8 -> their values [..] f32, exact. The NaN bytes, which loading refuses, give NaN."""
     return mx.from_fp8(bits, dtype=mx.float32)
 
 
-@kernel("std.quant::dequantize_fp8")
+@kernel("std.quant::dequantize_fp8", policies=EVERY)
 def dequantize_fp8(weight: mx.array, scale: mx.array) -> mx.array:
     """weight [Out, In] u8, scale [Out, 1] f32 -> [Out, In] f32."""
     return decode_fp8(weight) * scale
 
 
-@kernel("std.quant::dequantize_fp8_block")
+@kernel("std.quant::dequantize_fp8_block", policies=EVERY)
 def dequantize_fp8_block(weight: mx.array, scale: mx.array) -> mx.array:
     """weight [Out, In] u8, scale [Out / Block, In / Block] -> [Out, In] f32."""
     if not weight.size:
@@ -48,13 +48,13 @@ def decoded_linear(run: Run, x: mx.array, weight: mx.array, bias: mx.array | Non
     return _linear(x, weight, bias).astype(x.dtype)
 
 
-@kernel("std.quant::fp8_linear", policies=WIDE)
+@kernel("std.quant::fp8_linear", policies=UNROUNDED)
 def fp8_linear(x: mx.array, weight: mx.array, scale: mx.array, bias: mx.array | None = None) -> mx.array:
     """x [.., In] -> [.., Out]."""
     return _linear(x, dequantize_fp8(weight, scale), bias).astype(x.dtype)
 
 
-@kernel("std.quant::fp8_block_linear", policies=WIDE)
+@kernel("std.quant::fp8_block_linear", policies=UNROUNDED)
 def fp8_block_linear(x: mx.array, weight: mx.array, scale: mx.array, bias: mx.array | None = None) -> mx.array:
     """x [.., In] -> [.., Out]."""
     return _linear(x, dequantize_fp8_block(weight, scale), bias).astype(x.dtype)

@@ -8,8 +8,6 @@ share a key/value head are laid side by side, so that keys and values are not re
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -18,6 +16,7 @@ from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
 from linnet.runner.affine import Indices
 from linnet.runner.rewriting import Rewriter, is_call, named, native, replace_nodes
 from linnet.runner.torch.dtypes import CARRIED
+from linnet.runner.torch.kernels import Policy
 from linnet.runner.torch.kernels.attention import MASKED, attend
 
 DENSE = (
@@ -26,21 +25,20 @@ DENSE = (
     "std.nn.attention::attention_rows",
     "std.nn.attention::grouped_attention_rows",
 )
-Attention = Callable[..., Tensor]
 
 
-def read_prefixes(graph: Graph, fused: bool, on_host: bool) -> None:
-    """Replace dense attention by one that reads what its mask lets through; with `fused`, by torch's own.
+def read_prefixes(graph: Graph, policy: Policy, on_host: bool) -> None:
+    """Replace dense attention by one that reads what its mask lets through; under `fast`, by torch's own.
 
     With `on_host`, where a prefix ends is a Python number; without, shapes stay the same whatever the position.
     """
     indices = Indices(graph)
     biases: dict[Value, Value] = {}
-    replace_nodes(graph, lambda node, pass_: _attention(node, pass_, indices, biases, fused, on_host))
+    replace_nodes(graph, lambda node, pass_: _attention(node, pass_, indices, biases, policy, on_host))
 
 
 def _attention(
-    node: CoreNode, graph: Rewriter, indices: Indices, biases: dict[Value, Value], fused: bool, on_host: bool
+    node: CoreNode, graph: Rewriter, indices: Indices, biases: dict[Value, Value], policy: Policy, on_host: bool
 ) -> CoreNode | None:
     if not is_call(node, *DENSE):
         return None
@@ -55,13 +53,13 @@ def _attention(
         # A constant prefix that begins before the first key leaves a query without any: the definition averages.
         if prefix.symbol is None and prefix.constant < 0:
             return None
-        function = fused_prefix if fused else plain_prefix
+        function = fused_prefix if policy.fast else wide_prefix if policy.wide else plain_prefix
         symbols = (prefix.symbol,) if prefix.symbol is not None else ()
         values = (query, key, value, scale, *symbols)
         numbers = [3, 4] if symbols else [3]
         start = (prefix.constant,) if symbols else (0, prefix.constant)
         return native(function, values, (spec,), constants=start, numbers=numbers, like=node)
-    if not fused:
+    if not policy.fast:
         return None
     if mask is None:
         return native(fused_all, (query, key, value, scale), (spec,), numbers=[3], like=node)
@@ -80,12 +78,21 @@ def plain_prefix(query: Tensor, key: Tensor, value: Tensor, scale: float, start:
 
     query [B, H, Q, D]; key, value [B, Hk, K, D] -> [B, H, Q, D].
     """
-    start += constant
+    return _prefix(query, key, value, scale, start + constant, torch.float32)
+
+
+def wide_prefix(query: Tensor, key: Tensor, value: Tensor, scale: float, start: int, constant: int) -> Tensor:
+    """`plain_prefix` in f64."""
+    return _prefix(query, key, value, scale, start + constant, torch.float64)
+
+
+def _prefix(query: Tensor, key: Tensor, value: Tensor, scale: float, start: int, wide: torch.dtype) -> Tensor:
     if start < 0:
-        return attend(query, key, value, scale, _triangle(query.shape[2], key.shape[2], start, query.device), None)
+        mask = _triangle(query.shape[2], key.shape[2], start, query.device)
+        return attend(query, key, value, scale, mask, None, wide)
     length = _visible(query, key, start)
-    mask = _triangle(query.shape[2], length, start, query.device) if query.shape[2] > 1 else None
-    return attend(query, key[:, :, :length], value[:, :, :length], scale, mask, None)
+    prefix = _triangle(query.shape[2], length, start, query.device) if query.shape[2] > 1 else None
+    return attend(query, key[:, :, :length], value[:, :, :length], scale, prefix, None, wide)
 
 
 def fused_prefix(query: Tensor, key: Tensor, value: Tensor, scale: float, start: int, constant: int) -> Tensor:

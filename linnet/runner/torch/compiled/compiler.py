@@ -14,7 +14,7 @@ from linnet.runner.torch.compiled.blocked import can_block
 from linnet.runner.torch.compiled.entry import CompiledEntry
 from linnet.runner.torch.compiled.graphs import ReplayedEntry
 from linnet.runner.torch.compiled.store import FP8_MODES, WeightStore
-from linnet.runner.torch.kernels import Kernel
+from linnet.runner.torch.kernels import Policy
 
 # True: straight-line code. "inductor": that, given to torch.compile. "reduce-overhead": that, replayed as a CUDA graph.
 MODES = (True, "inductor", "reduce-overhead")
@@ -47,29 +47,28 @@ def choose_mode(
 
 
 class Compiler:
-    """Compiles entries of one model, for the policy's `kernels` (none under `exact`)."""
+    """Compiles entries of one model for a policy."""
 
     def __init__(
         self,
         weights: Mapping[str, Tensor],
         device: torch.device,
-        kernels: Mapping[str, Kernel],
+        policy: Policy,
         *,
         mode: Mode,
-        fast: bool,
         fp8: str,
     ) -> None:
         self.mode = mode
-        self._kernels = kernels
-        self._fast = fast
+        self._policy = policy
         # torch.compile wants tensors whose layout it knows.
-        self.store = WeightStore(weights, device, fp8 if fast else "stream", mode is True and can_block(device))
+        blocks = mode is True and can_block(device)
+        self.store = WeightStore(weights, device, fp8 if policy.fast else "stream", blocks)
 
     def entry(self, graph: Graph) -> CompiledEntry:
         """An entry's graph, compiled. Raises SizeError, and InterpretedError."""
         on_host = self.mode is True and self.store.device.type == "cpu"
         kind = ReplayedEntry if self.mode == "reduce-overhead" else CompiledEntry
-        made = kind(graph, self._kernels, self.store, fast=self._fast, on_host=on_host)
+        made = kind(graph, self._policy, self.store, on_host=on_host)
         if self.mode == "inductor":
             compiled: Any = torch.compile(made.straight.module, dynamic=False)
             made.forward = compiled

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from linnet.language.program.core import CoreNode, Graph
+from linnet.language.program.core import Graph
 from linnet.language.program.inline import inline_calls
 from linnet.language.program.passes import simplify
 from linnet.runner.errors import SizeError
@@ -25,9 +25,10 @@ from linnet.runner.torch.compiled.linears import fuse_gates, join_linears
 from linnet.runner.torch.compiled.store import WeightStore
 from linnet.runner.torch.dtypes import CARRIED, is_too_large, to_carried
 from linnet.runner.torch.interpreter import Frame
-from linnet.runner.torch.kernels import Kernel
+from linnet.runner.torch.kernels import Policy
 from linnet.runner.torch.pages import zeros
 from linnet.runner.torch.sharing import in_memory, places
+from linnet.runner.wide import widen
 
 # Calls whose bodies say more to a compiler than their kernels do: products to join, and what passes its input on.
 OPENED = frozenset(
@@ -45,7 +46,7 @@ FUSED_OPS = frozenset((*DENSE, "std.nn.norm::rms_norm", "std.nn.rope::rope"))
 class CompiledEntry:
     """One entry's graph, compiled for a device and a policy. Runs as `PreparedGraph` does: `run(frame, inputs)`.
 
-    `kernels` are the policy's (none: bodies, as `exact` asks). With `on_host` scalars that positions come from are read
+    With `on_host` scalars that positions come from are read
     as Python numbers, so that only the filled part of a cache is touched; without, the code is the same at each run.
     States are written in place where nothing that they depend on can be refused any more once the run has begun. A run
     that is stopped half-way all the same (memory, Ctrl-C) leaves the positions that it was to write undefined.
@@ -54,10 +55,9 @@ class CompiledEntry:
     def __init__(
         self,
         graph: Graph,
-        kernels: Mapping[str, Kernel],
+        policy: Policy,
         store: WeightStore,
         *,
-        fast: bool,
         on_host: bool,
     ) -> None:
         self.store = store
@@ -65,24 +65,27 @@ class CompiledEntry:
         self._inference = False
         self._on_host = on_host
         self._large(graph)
-        graph = inline_calls(graph, lambda node: _kept(node, kernels))
-        if kernels:
-            if fast:
+        graph = inline_calls(graph, lambda node: node.attributes["op"] not in OPENED and policy.keeps(node))
+        if policy.wide:
+            widen(graph)
+        elif policy.kernels:
+            if policy.fast:
                 fuse_elementwise(graph)
             join_linears(graph, store)
             read_blocks(graph, store)
             simplify(graph)
-            if fast:
+            if policy.fast:
                 join_heads(graph)
                 fuse_gates(graph, store)
                 if store.rounds_inputs:
                     from linnet.runner.torch.compiled.quantised_inputs import round_inputs
 
                     round_inputs(graph)
-            read_prefixes(graph, fast, on_host)
+        if policy.kernels:
+            read_prefixes(graph, policy, on_host)
         simplify(graph)
         collect_own()
-        emitter = Emitter(store.device, dict(kernels), on_host)
+        emitter = Emitter(store.device, dict(policy.kernels), on_host)
         # A run that refuses a value half-way must have changed no state.
         if not emitter.may_fail(graph, emitter.collect_guards(graph)):
             # Last: what a write leaves in memory is no value that a pass could see.
@@ -198,8 +201,3 @@ def as_any_other(tensor: Tensor) -> Tensor:
         return tensor
     place = tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
     return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(*place)
-
-
-def _kept(node: CoreNode, kernels: Mapping[str, Kernel]) -> bool:
-    kernel = kernels.get(node.attributes["op"])
-    return kernel is not None and node.attributes["op"] not in OPENED and kernel.fits(node)

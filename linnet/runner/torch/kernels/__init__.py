@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any, TypeVar
@@ -20,9 +20,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from linnet.language.program.core import CoreNode, TensorSpec
+from linnet.language.program.core import CoreNode, Graph, TensorSpec
+from linnet.language.program.inline import inline_calls
 from linnet.runner.bounds import Bound, Shapes
 from linnet.runner.torch.primitives import Target, check_positions
+from linnet.runner.wide import widen
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,36 @@ def equivalent_kernels() -> Mapping[str, Kernel]:
     return REGISTRY
 
 
-def policy_kernels(numerics: str) -> Mapping[str, Kernel]:
-    """The kernels that a policy has by identity: under `engine` a few of its own before those of `equivalent`, which
-    `fast` starts from too."""
-    if numerics != "engine":
-        return equivalent_kernels()
-    from linnet.runner.torch.kernels.engine import ENGINE
+@dataclass(frozen=True)
+class Policy:
+    """What a numerics policy asks of a device: the kernels by identity (none: every op by its body), whether passes may
+    round less often, and whether sums and functions are taken in f64."""
 
-    return {**equivalent_kernels(), **ENGINE}
+    kernels: Mapping[str, Kernel] = field(default_factory=dict)
+    fast: bool = False
+    wide: bool = False
+
+    def rewritten(self, graph: Graph) -> Graph:
+        """The graph as the interpreter runs it; `graph` is left as it is."""
+        if not self.wide:
+            return graph
+        made = inline_calls(graph, self.keeps)
+        widen(made)
+        return made
+
+    def keeps(self, node: CoreNode) -> bool:
+        """Whether a kernel takes the call."""
+        kernel = self.kernels.get(node.attributes["op"])
+        return kernel is not None and kernel.fits(node)
+
+
+def policy_of(numerics: str, device: torch.device) -> Policy:
+    """On the meta device nothing is computed, and bodies prove more shapes than kernels would."""
+    if numerics == "exact" or device.type == "meta":
+        return Policy()
+    if numerics != "engine":
+        return Policy(equivalent_kernels(), fast=numerics == "fast")
+    from linnet.runner.torch.kernels.engine import engine_kernels
+
+    on_cpu = device.type == "cpu"
+    return Policy(engine_kernels(equivalent_kernels(), on_cpu=on_cpu), wide=on_cpu)

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention with scores, softmax and the weighted sum in f32, and one rounding at the end.
+"""Scaled dot-product attention with scores, softmax and the weighted sum in f32 or wider, and one rounding at the end.
 
 Every kernel sees queries as [B, Hk, G * Q, D]: the G = H / Hk query heads that share a key/value head side by side,
 so that keys and values are not repeated. A masked score is MASKED, finite as in the bodies: a query that sees nothing
@@ -18,22 +18,29 @@ MASKED = -1e30
 
 
 def attend(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | Tensor, mask: Tensor | None, sinks: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float | Tensor,
+    mask: Tensor | None,
+    sinks: Tensor | None,
+    wide: torch.dtype = torch.float32,
 ) -> Tensor:
-    """query [B, H, Q, D]; key, value [B, Hk, K, D]; mask [Q, K] or [B, Q, K] bool; sinks [H] -> [B, H, Q, D]."""
+    """query [B, H, Q, D]; key, value [B, Hk, K, D]; mask [Q, K] or [B, Q, K] bool; sinks [H] -> [B, H, Q, D]. `wide` is
+    what all of it is computed in."""
     b, h, q, d = query.shape
     hk, k = key.shape[1], key.shape[2]
     if not hk:
         return torch.empty_like(query)
-    groups = query.float().reshape(b, hk, h // hk * q, d)
-    scores = (groups @ key.float().mT).view(b, hk, h // hk, q, k) * scale
+    groups = query.to(wide).reshape(b, hk, h // hk * q, d)
+    scores = (groups @ key.to(wide).mT).view(b, hk, h // hk, q, k) * scale
     if mask is not None:
         scores = torch.where(mask[:, None, None] if mask.dim() == 3 else mask, scores, MASKED)
     if sinks is not None:
-        extra = sinks.float().view(1, hk, h // hk, 1, 1).expand(b, hk, h // hk, q, 1)
+        extra = sinks.to(wide).view(1, hk, h // hk, 1, 1).expand(b, hk, h // hk, q, 1)
         scores = torch.cat((scores, extra), dim=-1)
     weights = torch.softmax(scores, dim=-1)[..., :k]
-    mixed = weights.reshape(b, hk, h // hk * q, k) @ value.float()
+    mixed = weights.reshape(b, hk, h // hk * q, k) @ value.to(wide)
     return mixed.view(b, h, q, d).to(query.dtype)
 
 

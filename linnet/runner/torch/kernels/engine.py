@@ -2,14 +2,19 @@
 
 An engine keeps rotary arithmetic in f32 on a table that is stored in the model's dtype, and rounds once. Its other
 points are those of `equivalent`: residual adds round once, RMS norms twice, attention and SiLU once, from f32.
+
+On a CPU sums and functions are taken in f64 (`linnet.runner.wide`): of the kernels of `equivalent` only those are used
+that take none, and ops without a kernel run by their bodies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor
 
-from linnet.runner.torch.kernels import Kernel
+from linnet.runner.torch.kernels import Kernel, wide
 
 
 def rope(x: Tensor, cos_table: Tensor, sin_table: Tensor) -> Tensor:
@@ -32,3 +37,29 @@ def _rotated_once(x: Tensor, cos_table: Tensor, sin_table: Tensor) -> Tensor:
 
 
 ENGINE = {f"std.nn.rope::{f.__name__}": Kernel(f"std.nn.rope::{f.__name__}", f) for f in (rope, rope_rows)}
+_WIDE: dict[str, Callable[..., Tensor]] = {
+    "std.nn.linear::linear": wide.linear,
+    "std.nn.attention::attention": wide.attention,
+    "std.nn.attention::attention_rows": wide.attention,
+    "std.nn.attention::grouped_attention": wide.attention,
+    "std.nn.attention::grouped_attention_rows": wide.attention,
+    "std.nn.attention::sink_attention": wide.sink_attention,
+}
+WIDE = {identity: Kernel(identity, function) for identity, function in _WIDE.items()}
+# Ops, or modules of them, whose kernels move numbers or decode them, and sum none.
+MOVING = (
+    "std.nn.cache::",
+    "std.nn.decoding::argmax",
+    "std.nn.embedding::",
+    "std.nn.parallel::",
+    "std.quant::decode_fp8",
+    "std.quant::dequantize_fp8",
+)
+
+
+def engine_kernels(equivalent: Mapping[str, Kernel], *, on_cpu: bool) -> Mapping[str, Kernel]:
+    """The kernels of `engine` among those of `equivalent`, by identity."""
+    if not on_cpu:
+        return {**equivalent, **ENGINE}
+    moving = {identity: kernel for identity, kernel in equivalent.items() if identity.startswith(MOVING)}
+    return {**moving, **ENGINE, **WIDE}

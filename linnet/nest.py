@@ -110,13 +110,14 @@ def load(
     registry (`registry`, else LINNET_REGISTRY; several with commas); or the name of a package that ships with this
     distribution. They are tried in that order, and a `nest.lock` pins names of registries. `numerics` is "exact" (every
     op by its definition), "equivalent" (native kernels that keep the accumulation of the definitions), "engine" (those,
-    with rotary arithmetic in f32 and rounded once, as serving engines have it), or "fast" (fused kernels, which may
-    round less often, or attention's weights to the input's dtype). `device` "meta" needs no weights
-    and takes no memory; None is the GPU where there is one, else the CPU. `dtype` rebinds the card's floating generics,
-    and floating weights are converted as they load. `generics` replaces values of the card's. `weights` is a local
-    file or folder used instead of the Hub; otherwise weights are looked for beside the card, then in the caches, then
-    fetched at the card's commit. A sha256 that the card or the registry gives is verified. With `trainable` floating
-    weights have gradients. `offline` True opens no socket.
+    with rotary arithmetic in f32 and rounded once, as serving engines have it; on a CPU with sums in f64, so that both
+    backends give the same bits), or "fast" (fused kernels, which may round less often, or attention's weights to the
+    input's dtype). `device` "meta" needs no weights and takes no memory; None is the GPU where there is one, else
+    the CPU. `dtype` rebinds the card's floating generics, and floating weights are converted as they load.
+    `generics` replaces values of the card's. `weights` is a local file or folder used instead of the Hub; otherwise
+    weights are looked for beside the card, then in the caches, then fetched at the card's commit. A sha256 that the
+    card or the registry gives is verified. With `trainable` floating weights have gradients. `offline` True opens
+    no socket.
 
     `compile` False walks an entry's graph node by node; True turns it into straight-line code once for each shape of
     its inputs, with weights in the order that the device multiplies fastest and caches written in place; "inductor"

@@ -5,8 +5,9 @@ Two packages by default, in bf16: smollm2-135m-instruct, with weights decoded fr
 ships (figures of those weights, never of the pinned file's), and qwen3-tiny. Prints medians, the ratio of each to
 transformers' and the spread; `load` and `first token` count from the call, with torch and the library imported;
 `prompt again` is the time to first token of a process that goes on, the middle of five; `memory` is what the process
-has grown by after the first token, since it has imported torch, in units of the weights. With --limit the exit code is
-1 where a ratio misses its target.
+has grown by after the first token, since it has imported torch, in units of the weights. Processes apart read a prompt
+at speeds that differ by a third, whoever reads it: the ratio that is held to a target is of one process that has both
+models, which take turns. With --limit the exit code is 1 where a ratio misses its target.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,8 @@ def linnet_steps(
     return load, step
 
 
+# Names a process that has two models, which take turns.
+TURNS = "by turns"
 ENGINES: dict[str, dict[str, Any]] = {
     "transformers": {},
     "fast": {"numerics": "fast"},
@@ -101,20 +105,40 @@ def measure(engine: str, package: str, folder: Path, prompt: int, new: int) -> d
         begun = time.perf_counter()
         logits = step(model, token, prompt + i)
         times.append(time.perf_counter() - begun)
-    prompts = []
-    for _ in range(5):
-        if engine != "transformers":
-            model.reset_state()
-        else:
-            from transformers import DynamicCache
-
-            model = (model[0], DynamicCache())
-        begun = time.perf_counter()
-        step(model, tokens, 0)
-        prompts.append(time.perf_counter() - begun)
-    again = statistics.median(prompts)
+    again = statistics.median(read_again(model, step, tokens) for _ in range(5))
     decode = statistics.median(times[1:])
     return {"load": loaded - start, "first": first - start, "prompt": again, "decode": decode, "grown": grown}
+
+
+def read_again(model: Any, step: Callable[..., Any], tokens: Any) -> float:
+    """Seconds to the first token of a loaded model, from empty caches."""
+    if isinstance(model, tuple):
+        from transformers import DynamicCache
+
+        model = (model[0], DynamicCache())
+    else:
+        model.reset_state()
+    begun = time.perf_counter()
+    step(model, tokens, 0)
+    return time.perf_counter() - begun
+
+
+def measure_turns(package: str, folder: Path, prompt: int, turns: int) -> dict[str, float]:
+    """Medians of the seconds that transformers and `fast` take for a prompt, both in this process, by turns."""
+    import torch
+
+    torch.set_num_threads(2)
+    options = {**ENGINES["fast"], "generics": {"MaxSeq": prompt}}
+    pairs = {"transformers": transformers_steps(folder), "fast": linnet_steps(package, folder, options)}
+    models = {name: load() for name, (load, _) in pairs.items()}
+    numbers = random.Random(0)
+    tokens = torch.tensor([[numbers.randrange(2000) for _ in range(prompt)]])
+    times: dict[str, list[float]] = {name: [] for name in pairs}
+    for _ in range(turns + 1):
+        for name, (_, step) in pairs.items():
+            times[name].append(read_again(models[name], step, tokens))
+    # The first of each compiles, reads files and makes caches.
+    return {name: statistics.median(found[1:]) for name, found in times.items()}
 
 
 def run(engine: str, package: str, folder: Path, prompt: int, new: int) -> dict[str, float]:
@@ -126,8 +150,13 @@ def run(engine: str, package: str, folder: Path, prompt: int, new: int) -> dict[
     return found
 
 
-def show(figures: Mapping[str, Sequence[Mapping[str, float]]], weights: int, targets: Mapping[str, float]) -> bool:
-    """Print the table; whether `fast` meets every target."""
+def show(
+    figures: Mapping[str, Sequence[Mapping[str, float]]],
+    turns: Mapping[str, float],
+    weights: int,
+    targets: Mapping[str, float],
+) -> bool:
+    """Print the table; whether `fast` meets every target. `turns` are seconds of a prompt in one process."""
     middle = {
         engine: {key: statistics.median(found[key] for found in runs) for key in runs[0]}
         for engine, runs in figures.items()
@@ -143,9 +172,10 @@ def show(figures: Mapping[str, Sequence[Mapping[str, float]]], weights: int, tar
             f"{max(steps) / min(steps) - 1:9.0%}{found['grown'] / weights:8.2f}x"
         )
     fast = middle["fast"]
+    print(f"prompts by turns: fast {turns['fast'] * 1e3:.0f}ms, transformers {turns['transformers'] * 1e3:.0f}ms")
     ratios = {
         "decode": base["decode"] / fast["decode"],
-        "first token": base["prompt"] / fast["prompt"],
+        "first token": turns["transformers"] / turns["fast"],
         "load and first token": base["first"] / fast["first"],
         "memory": fast["grown"] / weights,
         "to the interpreter": middle["interpreter"]["decode"] / fast["decode"],
@@ -182,8 +212,9 @@ def compare(package: str, runs: int, prompt: int, new: int) -> bool:
     for _ in range(runs):
         for engine in ENGINES:
             figures[engine].append(run(engine, package, folder, prompt, new))
+    turns = run(TURNS, package, folder, prompt, 8 * runs)
     print(f"{package}, bf16, {prompt} tokens then {new}, two threads, weights {weights / 1e6:.0f} MB")
-    return show(figures, weights, TARGETS[package])
+    return show(figures, turns, weights, TARGETS[package])
 
 
 def main() -> int:
@@ -197,7 +228,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.measure:
         engine, package, folder, prompt, new = given.measure
-        print(json.dumps(measure(engine, package, Path(folder), int(prompt), int(new))))
+        measured = measure_turns if engine == TURNS else partial(measure, engine)
+        print(json.dumps(measured(package, Path(folder), int(prompt), int(new))))
         return 0
     packages = [given.package] if given.package else list(TARGETS)
     met = [compare(package, given.runs, given.prompt, given.new) for package in packages]

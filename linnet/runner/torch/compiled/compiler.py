@@ -70,7 +70,9 @@ class Compiler:
         kind = ReplayedEntry if self.mode == "reduce-overhead" else CompiledEntry
         made = kind(graph, self._policy, self.store, on_host=on_host)
         if self.mode == "inductor":
-            compiled: Any = torch.compile(made.straight.module, dynamic=False)
+            # By itself torch.compile keeps what it fuses in f32.
+            options: dict[str, Any] | None = {"emulate_precision_casts": True} if self._policy.rounds else None
+            compiled: Any = torch.compile(made.straight.module, dynamic=False, options=options)
             made.forward = compiled
         else:
             made.straight.release()

@@ -125,10 +125,12 @@ def equivalent_kernels() -> Mapping[str, Kernel]:
 @dataclass(frozen=True)
 class Policy:
     """What a numerics policy asks of a device: the kernels by identity (none: every op by its body), whether passes may
-    round less often, and whether sums and functions are taken in f64."""
+    round less often, whether torch.compile must round wherever the program does, and whether sums and functions are
+    taken in f64."""
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
     fast: bool = False
+    rounds: bool = False
     wide: bool = False
 
     def rewritten(self, graph: Graph) -> Graph:
@@ -154,4 +156,4 @@ def policy_of(numerics: str, device: torch.device) -> Policy:
     from linnet.runner.torch.kernels.engine import engine_kernels
 
     on_cpu = device.type == "cpu"
-    return Policy(engine_kernels(equivalent_kernels(), on_cpu=on_cpu), wide=on_cpu)
+    return Policy(engine_kernels(equivalent_kernels(), on_cpu=on_cpu), rounds=True, wide=on_cpu)

@@ -10,11 +10,12 @@ import torch
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
+import mlx.core as mx
 from test_kernels import CASES, FLOATS, IDS, TOLERANCE, Case, Sizes, draw, source
 
 from linnet.language.program.binding import BoundProgram
 from linnet.runner.mlx.dtypes import to_torch
-from linnet.runner.mlx.kernels import POLICIES, Kernel, kernels, policy_of
+from linnet.runner.mlx.kernels import POLICIES, Kernel, kernels, policy_of, wide
 from linnet.runner.mlx.module import load_model
 from linnet.runner.mlx.passes import ROTATIONS
 from linnet.runner.torch import module as reference
@@ -72,6 +73,39 @@ def test_engine_gives_the_same_bits_as_torch_on_a_cpu(
         for compiled in (False, True):
             theirs = reference.load_model(bound, {}, entry="run", numerics="engine", compile=compiled)(*inputs)
             assert torch.equal(run_case(case, sizes, dtype, inputs, "engine"), theirs), (compiled, sizes)
+
+
+PIECES = [case for case in CASES if case.name in ("attention", "grouped_attention_rows", "sink_attention")]
+
+
+@pytest.mark.parametrize("case", PIECES, ids=[case.call for case in PIECES])
+def test_attention_in_f64_in_pieces(
+    case: Case, run_case: Callable[..., torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = case.sizes[-1]
+    inputs = draw(case, sizes, torch.float32, 5)
+    whole = run_case(case, sizes, "f32", inputs, "engine")
+    # One query at a time.
+    monkeypatch.setattr(wide, "SCORES", 1)
+    assert torch.equal(run_case(case, sizes, "f32", inputs, "engine"), whole)
+
+
+def test_attention_in_f64_holds_few_scores_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, keys = 1000, 1024
+    monkeypatch.setattr(wide, "SCORES", 2**14)
+    with mx.stream(mx.cpu):
+        query, key = mx.random.normal((1, 1, queries, 8)), mx.random.normal((1, 1, keys, 8))
+        seen = mx.arange(keys) <= mx.arange(queries)[:, None] + (keys - queries)
+        arguments = query, key, key, mx.array(0.5)
+        mx.eval(arguments, seen)
+        for mask in ("causal", seen, None):
+            before = mx.get_active_memory()
+            mx.reset_peak_memory()
+            found = wide.attend(*arguments, mask, None)
+            mx.eval(found)
+            # All scores alone take as much.
+            assert mx.get_peak_memory() - before < 8 * queries * keys
+            assert mask is None or mx.array_equal(found, wide.attend(*arguments, seen, None))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

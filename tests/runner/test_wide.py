@@ -14,7 +14,7 @@ from test_kernels import CASES, FLOATS, IDS, TOLERANCE, Case, draw, source
 
 from linnet.language.program.binding import BoundProgram
 from linnet.language.program.core import CoreNode, Graph, TensorSpec, Value
-from linnet.runner.torch.kernels import equivalent_kernels, policy_of
+from linnet.runner.torch.kernels import equivalent_kernels, policy_of, wide
 from linnet.runner.torch.module import load_model
 from linnet.runner.wide import widen
 
@@ -159,6 +159,55 @@ def test_torch_compile_rounds_where_the_program_does(dtype: str, bind_source: Ca
     bound = bind_source(ROUNDED, N=WIDTH, T=dtype)
     walked, compiled = (load_model(bound, {}, numerics="engine", compile=mode) for mode in (False, "inductor"))
     assert torch.equal(walked.run_entry("run", inputs), compiled.run_entry("run", inputs))
+
+
+ATTENTION = [case for case in CASES if case.name in ("attention", "grouped_attention_rows", "sink_attention")]
+
+
+@pytest.mark.parametrize("case", ATTENTION, ids=[case.call for case in ATTENTION])
+def test_attention_in_pieces(
+    case: Case, bind_source: Callable[..., BoundProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = case.sizes[-1]
+    inputs = draw(case, sizes, torch.float32, 5)
+    model = load_model(bind_source(source(case), **sizes, T="f32"), {}, entry="run", numerics="engine")
+    whole = model(*inputs)
+    monkeypatch.setattr(wide, "SCORES", 2 * sizes["B"] * inputs[0].shape[1] * sizes["K"])
+    assert (sizes["Q"], wide.rows_at_once(*inputs[:2])) == (5, 2)
+    assert torch.equal(model(*inputs), whole)
+
+
+PREFIX = """
+module prefix
+
+use std.nn.attention::{grouped_attention}
+
+block Prefix<Q: Dim, K: Dim> {
+    pub entry run(q: Tensor[2, 4, Q, 8; f32], k: Tensor[2, 2, K, 8; f32], pos: i32) -> Tensor[2, 4, Q, 8; f32] {
+        let queries = pos + iota<i32>(Q)
+        let keys = iota<i32>(K)
+        let seen[i, j] = keys[j] <= queries[i]
+        return grouped_attention(q, k, k, 0.5, some(seen))
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("position", [-3, -1, 0, 2, 9])
+def test_a_prefix_in_pieces(
+    position: int, bind_source: Callable[..., BoundProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From before the first key, where a query sees none and averages all, to behind the last."""
+    generator = torch.Generator().manual_seed(6)
+    inputs = [torch.randn(2, heads, length, 8, generator=generator) for heads, length in ((4, 7), (2, 9))]
+    bound = bind_source(PREFIX, Q=7, K=9)
+    walked, compiled = (load_model(bound, {}, entry="run", numerics="engine", compile=mode) for mode in (False, True))
+    whole = walked(*inputs, position)
+    assert torch.equal(compiled(*inputs, position), whole)
+    monkeypatch.setattr(wide, "SCORES", 3 * 2 * 4 * 9)
+    assert wide.rows_at_once(*inputs) == 3
+    for model in (walked, compiled):
+        assert torch.equal(model(*inputs, position), whole)
 
 
 def test_a_gpu_keeps_its_kernels() -> None:

@@ -28,7 +28,7 @@ def product(x: mx.array, weight: mx.array) -> mx.array:
     """x [.., In], weight [Out, In] -> x @ weight.T [.., Out], rounded once."""
     if weight.dtype == mx.float32 and _on_cpu():
         return wide_product(x, weight)
-    return _shared(weight.shape, lambda rows, stream: mx.matmul(x, weight[rows].T, stream=stream))
+    return _shared(weight.shape, lambda rows, stream: [mx.matmul(x, weight[rows].T, stream=stream)])
 
 
 def wide_product(x: mx.array, weight: mx.array) -> mx.array:
@@ -38,11 +38,11 @@ def wide_product(x: mx.array, weight: mx.array) -> mx.array:
     wide = x.astype(mx.float64)
     step = max(1, PIECE // weight.shape[1])
 
-    def part(rows: slice, stream: Any) -> mx.array:
+    def part(rows: slice, stream: Any) -> list[mx.array]:
         start, stop, _ = rows.indices(weight.shape[0])
         with nullcontext() if stream is None else mx.stream(stream):
             pieces = [weight[i : min(i + step, stop)].astype(mx.float64) for i in range(start, stop, step)]
-            return mx.concatenate([mx.matmul(wide, piece.T).astype(mx.float32) for piece in pieces], axis=-1)
+            return [mx.matmul(wide, piece.T).astype(mx.float32) for piece in pieces]
 
     return _shared(weight.shape, part)
 
@@ -51,24 +51,28 @@ def packed_product(x: mx.array, words: mx.array, scales: mx.array, biases: mx.ar
     """x [.., In], a weight [Out, In] in words [Out, In * bits / 32] u32, scales and biases [Out, In / group] of
     x's dtype -> [.., Out]."""
 
-    def part(rows: slice, stream: Any) -> mx.array:
+    def part(rows: slice, stream: Any) -> list[mx.array]:
         arrays = words[rows], scales[rows], biases[rows]
-        return mx.quantized_matmul(x, *arrays, group_size=packing.group, bits=packing.bits, stream=stream)
+        return [mx.quantized_matmul(x, *arrays, group_size=packing.group, bits=packing.bits, stream=stream)]
 
     return _shared((words.shape[0], scales.shape[1] * packing.group), part)
 
 
-def _shared(shape: tuple[int, ...], part: Callable[[slice, Any], mx.array]) -> mx.array:
+def _shared(shape: tuple[int, ...], part: Callable[[slice, Any], list[mx.array]]) -> mx.array:
     """A product by a weight of this shape: `part` gives that by some of its rows, which are outputs of their own, on a
-    stream, or on the one in use."""
+    stream, or on the one in use, in pieces."""
     rows = shape[0]
     # None is left without a row.
     others = _others()[: rows - 1] if rows * shape[1] >= LEAST_SHARED and _on_cpu() else ()
     if not others:
-        return part(slice(None), None)
+        return _whole(part(slice(None), None))
     cuts = [rows * i // (len(others) + 1) for i in range(len(others) + 2)]
     shares = zip(pairwise(cuts), (None, *others), strict=True)
-    return mx.concatenate([part(slice(*share), stream) for share, stream in shares], axis=-1)
+    return _whole([piece for share, stream in shares for piece in part(slice(*share), stream)])
+
+
+def _whole(pieces: list[mx.array]) -> mx.array:
+    return pieces[0] if len(pieces) == 1 else mx.concatenate(pieces, axis=-1)
 
 
 def _on_cpu() -> bool:

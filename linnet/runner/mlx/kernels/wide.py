@@ -13,6 +13,8 @@ from linnet.runner.mlx.primitives import Run, wide_exp
 from linnet.runner.mlx.products import wide_product
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight
 
+# So many scores are computed at a time.
+SCORES = 2**20
 MASKED = mx.array(np.array(-1e30), dtype=mx.float64)
 
 
@@ -32,9 +34,36 @@ def attend(
     mask: mx.array | str | None,
     sinks: mx.array | None,
 ) -> mx.array:
-    """As `kernels.attention.attend`, with scores, softmax and the weighted sum in f64."""
+    """As `kernels.attention.attend`, with scores, softmax and the weighted sum in f64, some queries at a time, so that
+    long prompts take no more memory than short ones."""
     if not query.size or not key.size:
         return mx.zeros(query.shape, dtype=query.dtype)
+    queries, keys = query.shape[2], key.shape[2]
+    rows = max(1, SCORES // (query.shape[0] * query.shape[1] * keys))
+    if rows >= queries:
+        return _attend(query, key, value, scale, mask, sinks)
+    key, value = key.astype(mx.float64), value.astype(mx.float64)
+    pieces: list[mx.array] = []
+    for start in range(0, queries, rows):
+        stop = min(start + rows, queries)
+        piece = query[:, :, start:stop]
+        if pieces:
+            # One after another, else MLX begins with many.
+            (piece,) = mx.depends([piece], [pieces[-1]])
+        seen = keys - queries + stop if isinstance(mask, str) else keys
+        part = mask[..., start:stop, :] if isinstance(mask, mx.array) else mask
+        pieces.append(_attend(piece, key[:, :, :seen], value[:, :, :seen], scale, part, sinks))
+    return mx.concatenate(pieces, axis=2)
+
+
+def _attend(
+    query: mx.array,
+    key: mx.array,
+    value: mx.array,
+    scale: mx.array,
+    mask: mx.array | str | None,
+    sinks: mx.array | None,
+) -> mx.array:
     (b, h, q, d), (hk, k) = query.shape, key.shape[1:3]
     groups = query.astype(mx.float64).reshape(b, hk, h // hk * q, d)
     scores = mx.matmul(groups, key.astype(mx.float64).swapaxes(2, 3)).reshape(b, hk, h // hk, q, k)

@@ -18,6 +18,7 @@ from linnet.runner.rewriting import Rewriter, is_call, named, native, replace_no
 from linnet.runner.torch.dtypes import CARRIED
 from linnet.runner.torch.kernels import Policy
 from linnet.runner.torch.kernels.attention import MASKED, attend
+from linnet.runner.torch.kernels.wide import rows_at_once
 
 DENSE = (
     "std.nn.attention::attention",
@@ -82,8 +83,16 @@ def plain_prefix(query: Tensor, key: Tensor, value: Tensor, scale: float, start:
 
 
 def wide_prefix(query: Tensor, key: Tensor, value: Tensor, scale: float, start: int, constant: int) -> Tensor:
-    """`plain_prefix` in f64."""
-    return _prefix(query, key, value, scale, start + constant, torch.float64)
+    """`plain_prefix` in f64, some queries at a time."""
+    start += constant
+    rows, queries = rows_at_once(query, key), query.shape[2]
+    if rows >= queries:
+        return _prefix(query, key, value, scale, start, torch.float64)
+    key, value = key.double(), value.double()
+    pieces = [
+        _prefix(query[:, :, i : i + rows], key, value, scale, start + i, torch.float64) for i in range(0, queries, rows)
+    ]
+    return torch.cat(pieces, dim=2)
 
 
 def _prefix(query: Tensor, key: Tensor, value: Tensor, scale: float, start: int, wide: torch.dtype) -> Tensor:

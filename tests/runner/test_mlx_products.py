@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 import mlx.core as mx
 
+from linnet import nest
 from linnet.runner.mlx import products
 from linnet.runner.mlx.primitives import wide_exp
 
@@ -48,6 +51,20 @@ def test_wide_products_are_the_nearest_numbers(
     expected = (wide[0] @ wide[1].T).astype(np.float32)
     assert (found.dtype, found.shape) == (np.float32, (*inputs, 5))
     assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("shared", [1, 2**30])
+def test_few_weights_are_widened_at_a_time(shared: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor those of a model's last product before it has an input."""
+    monkeypatch.setattr(products, "LEAST_SHARED", shared)
+    monkeypatch.setattr(products, "PIECE", 2**12)
+    model: Any = nest.load("qwen3-tiny", backend="mlx", numerics="engine", dtype="bf16", device="cpu", capacity=16)
+    model.run_entry("prefill", [[list(range(8))], 0])
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    model.run_entry("decode", [[[8]], 8])
+    # In f64 it takes four times what it takes in bf16.
+    assert mx.get_peak_memory() - before < model.state_dict()["embedding.weight"].nbytes
 
 
 def test_exponentials_in_f64_are_within_a_step() -> None:

@@ -40,9 +40,13 @@ def wide_product(x: mx.array, weight: mx.array) -> mx.array:
 
     def part(rows: slice, stream: Any) -> list[mx.array]:
         start, stop, _ = rows.indices(weight.shape[0])
+        made: list[mx.array] = []
         with nullcontext() if stream is None else mx.stream(stream):
-            pieces = [weight[i : min(i + step, stop)].astype(mx.float64) for i in range(start, stop, step)]
-            return [mx.matmul(wide, piece.T).astype(mx.float32) for piece in pieces]
+            for i in range(start, stop, step):
+                # One after another, and none before there is an input: else MLX widens them all beforehand.
+                (piece,) = mx.depends([weight[i : min(i + step, stop)]], made[-1:] or [wide])
+                made.append(mx.matmul(wide, piece.astype(mx.float64).T).astype(mx.float32))
+        return made
 
     return _shared(weight.shape, part)
 

@@ -358,6 +358,7 @@ def parity(
     name_or_dir: str | os.PathLike[str],
     *,
     backends: Sequence[str] = ("torch", "mlx"),
+    devices: Sequence[str] = ("cpu", "cpu"),
     prompt: str | None = None,
     steps: int = 64,
     tolerance: float | None = None,
@@ -371,14 +372,15 @@ def parity(
 
     `prompt` is a text; None draws 32 ids. `tolerance` is what the largest difference may be: None takes 1e-4 in f32; in
     bf16 the smaller of the engines' own distances from the first in f32. `dtype` is "f32" or "bf16"; None the card's.
-    Both run on the CPU where `device` does not say otherwise. `watch` is handed what is run, and hands it on. The other
-    arguments are those of `load`. Raises what `load` does, NestError for the arguments, and NonFiniteError.
+    `devices` says where each runs: on a CPU both give the same bits under "engine". `watch` is handed what is run, and
+    hands it on. The other arguments are those of `load`. Raises what `load` does, NestError for the arguments, and
+    NonFiniteError.
     """
     from linnet.parity import run_parity
 
     options = LoadOptions.of(numerics=numerics, dtype=dtype, **load)
-    settings: dict[str, Any] = {"backends": backends, "prompt": prompt, "steps": steps, "tolerance": tolerance}
-    return run_parity(name_or_dir, watch=watch, options=options, **settings)
+    settings: dict[str, Any] = {"backends": backends, "devices": devices, "prompt": prompt, "steps": steps}
+    return run_parity(name_or_dir, tolerance=tolerance, watch=watch, options=options, **settings)
 
 
 def publish(

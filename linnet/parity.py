@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 BACKENDS = ("torch", "mlx")
+# Where `engine` takes sums and functions in f64, so that both give the same numbers.
+DEVICES = ("cpu", "cpu")
 PROMPT, STEPS, SEED = 32, 64, 0
 # What two engines may be apart in f32.
 F32_TOLERANCE = 1e-4
@@ -68,6 +70,7 @@ def run_parity(
     name_or_dir: str | os.PathLike[str],
     *,
     backends: Sequence[str] = BACKENDS,
+    devices: Sequence[str] = DEVICES,
     prompt: str | None = None,
     steps: int = STEPS,
     tolerance: float | None = None,
@@ -78,9 +81,7 @@ def run_parity(
     from linnet.runner.backend import device_name
     from linnet.runner.parity import Engine, difference, first_other_token, layer_drift
 
-    _refuse(backends, steps, tolerance)
-    # Where both take sums and functions in f64, and so give the same numbers.
-    options = options.but(device=options.device or "cpu")
+    _refuse(backends, devices, options.device, steps, tolerance)
     package = find_package(name_or_dir, offline=options.offline, registry=options.registry)
     # Once: what a name means may change between two questions.
     options = options.but(registry=package.registry or options.registry)
@@ -96,19 +97,19 @@ def run_parity(
             raise ContextError(length, steps, most)
         options = options.with_positions(length + steps)
 
-    def load(backend: str, dtype: str | None) -> Engine:
-        found = options.but(backend=backend, dtype=dtype)
+    def load(backend: str, device: str, dtype: str | None) -> Engine:
+        found = options.but(backend=backend, device=device, dtype=dtype)
         return Engine(backend, nest.load(package.reference, **found.arguments()))
 
     run = _Decoding(inputs[0], steps) if decodes else _Entry(card.source.entry, inputs)
-    wanted = [(backend, options.dtype) for backend in backends]
+    wanted = [(backend, device, options.dtype) for backend, device in zip(backends, devices, strict=True)]
     narrow = any(value in ("bf16", "f16") for value in (options.dtype or "", *shapes.generics.values()))
     wide = options.dtype != "f32" and narrow
-    wanted += [(backends[0], "f32")] if wide else []
+    wanted += [(backends[0], devices[0], "f32")] if wide else []
     engines: list[Engine] = []
     results: list[Tensor] = []
-    for backend, dtype in watch(wanted):
-        engines.append(load(backend, dtype))
+    for backend, device, dtype in watch(wanted):
+        engines.append(load(backend, device, dtype))
         results.append(run(engines[-1]))
     first, second = engines[:2]
     output = difference(results[0], results[1])
@@ -211,7 +212,9 @@ def _inputs(model: Any, card: Card) -> list[Tensor]:
     return [to_native(x, item.spec.dtype) for x, item in zip(drawn, lowered.inputs, strict=True)]
 
 
-def _refuse(backends: Sequence[str], steps: int, tolerance: float | None) -> None:
+def _refuse(
+    backends: Sequence[str], devices: Sequence[str], device: str | None, steps: int, tolerance: float | None
+) -> None:
     from linnet.runner.backend import BACKENDS as KNOWN
 
     known = ", ".join(KNOWN)
@@ -221,6 +224,11 @@ def _refuse(backends: Sequence[str], steps: int, tolerance: float | None) -> Non
     if len(backends) != 2 or backends[0] == backends[1]:
         named = f"{', '.join(backends) or 'none'} {'is' if len(backends) < 2 else 'are'} named"
         raise nest.NestError(f"two engines are compared, and {named}: give two different ones of {known}")
+    if device is not None:
+        raise nest.NestError(f"device={device!r} says where one engine runs: name one for each, devices=(A, B)")
+    if len(devices) != 2:
+        named = f"{', '.join(devices) or 'none'} {'is' if len(devices) < 2 else 'are'} named"
+        raise nest.NestError(f"each engine runs on a device, and {named}: give two, such as {','.join(DEVICES)}")
     if steps < 1:
         raise nest.NestError(f"{steps} steps decode nothing: take 1 or more (--steps)")
     if tolerance is not None and not 0 <= tolerance < float("inf"):

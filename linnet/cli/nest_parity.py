@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     "--backends", default="torch,mlx", show_default=True, metavar="A,B", help="The engines; the first is the reference."
 )
 @click.option(
+    "--devices",
+    default="cpu,cpu",
+    show_default=True,
+    metavar="A,B",
+    help="Where each engine runs, such as cpu,gpu; the CPU is where engine gives the same bits on both.",
+)
+@click.option(
     "--numerics", type=click.Choice(NUMERICS), default="engine", show_default=True, help="Which kernels run, on both."
 )
 @click.option("--dtype", type=click.Choice(("f32", "bf16")), default="f32", show_default=True, help="What both run in.")
@@ -52,6 +59,7 @@ if TYPE_CHECKING:
 def command(
     package: str,
     backends: str,
+    devices: str,
     prompt: str | None,
     steps: int,
     tolerance: float | None,
@@ -78,10 +86,10 @@ def command(
     if output is not None and not output.parent.is_dir():
         # The comparison takes minutes: what it could not be written to is told before.
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(output))
-    named = tuple(name.strip() for name in backends.split(",") if name.strip())
     report = nest.parity(
         package,
-        backends=named,
+        backends=_names(backends),
+        devices=_names(devices),
         prompt=prompt,
         steps=steps,
         tolerance=tolerance,
@@ -99,6 +107,11 @@ def command(
         for line in report_lines(report):
             click.echo(line)
     return FINE if report.ok else PROBLEMS
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The parts of a list with commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def report_lines(report: ParityReport) -> Iterator[str]:

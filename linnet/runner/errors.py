@@ -161,7 +161,7 @@ class ContextError(GenerationError):
         super().__init__(
             f"a prompt of {counted(prompt, 'token')} and {counted(new, 'new one')} make {total}, but the cache holds "
             f"{positions} (MaxSeq): shorten the prompt, ask for fewer, or, where the model was trained for as many, "
-            f"load with generics={{'MaxSeq': {total}}} (--generic MaxSeq={total})"
+            f"load with capacity={total} (--generic MaxSeq={total})"
         )
 
 

@@ -19,11 +19,10 @@ from linnet import nest
 from linnet.cli.nest_parity import command, report_lines
 from linnet.parity import ParityReport
 from linnet.runner import parity as compared
-from linnet.runner.errors import ContextError, NonFiniteError
+from linnet.runner.errors import ContextError, ModeError, NonFiniteError
 from linnet.runner.mlx.kernels import kernels, policy_of
 
 Run = Callable[..., CompletedProcess[str]]
-PLACE: dict[str, Any] = {"device": "cpu"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def schema(root: Path) -> dict[str, Any]:
 
 
 def test_a_decoder_is_compared_step_by_step(text: Path, schema: dict[str, Any]) -> None:
-    found = nest.parity(text, steps=6, prompt="The harbour was quiet", **PLACE)
+    found = nest.parity(text, steps=6, prompt="The harbour was quiet")
     assert found.ok
     assert found.entries == ("prefill", "decode")
     assert (found.backends, found.steps, found.first_other_token) == (("torch", "mlx"), 6, None)
@@ -50,13 +49,13 @@ def test_a_decoder_is_compared_step_by_step(text: Path, schema: dict[str, Any]) 
     assert (found.from_f32, found.dtypes) == (None, {"T": "f32"})
     jsonschema.validate(found.to_dict(), schema)
     # Each by its own sums.
-    found = nest.parity(text, steps=6, prompt="The harbour was quiet", numerics="equivalent", **PLACE)
+    found = nest.parity(text, steps=6, prompt="The harbour was quiet", numerics="equivalent")
     assert 0 < found.output.mean <= found.output.largest <= 1e-5 * found.output.magnitude
     assert (found.ok, found.tolerance) == (True, 1e-4)
 
 
 def test_bf16_is_held_to_the_distance_from_f32(text: Path, schema: dict[str, Any]) -> None:
-    found = nest.parity(text, steps=6, dtype="bf16", **PLACE)
+    found = nest.parity(text, steps=6, dtype="bf16")
     assert found.from_f32 is not None
     assert found.prompt_tokens == 32
     assert found.tolerance == min(apart.largest for apart in found.from_f32)
@@ -66,16 +65,16 @@ def test_bf16_is_held_to_the_distance_from_f32(text: Path, schema: dict[str, Any
 
 
 def test_an_encoder_runs_its_entry_once(root: Path, minilm_checkpoint: Path) -> None:
-    found = nest.parity(root / "nests" / "all-minilm-l6-v2", weights=minilm_checkpoint, **PLACE)
+    found = nest.parity(root / "nests" / "all-minilm-l6-v2", weights=minilm_checkpoint)
     assert found.ok
     assert (found.entries, found.steps, found.prompt_tokens, found.first_other_token) == (("embed",), 0, 0, None)
     assert len(found.layers) == 5
     with pytest.raises(nest.NestError, match="decodes nothing, so that it reads no prompt"):
-        nest.parity(root / "nests" / "all-minilm-l6-v2", weights=minilm_checkpoint, prompt="x", **PLACE)
+        nest.parity(root / "nests" / "all-minilm-l6-v2", weights=minilm_checkpoint, prompt="x")
 
 
 def test_floats_that_an_entry_takes_are_of_each_engines_dtype() -> None:
-    found = nest.parity("qwen3-backbone-tiny", dtype="bf16", **PLACE)
+    found = nest.parity("qwen3-backbone-tiny", dtype="bf16")
     assert found.ok
     assert found.entries == ("forward",)
     assert found.from_f32 is not None
@@ -92,7 +91,7 @@ def other_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_engines_that_differ_are_told(text: Path, other_arithmetic: None) -> None:
-    found = nest.parity(text, steps=6, **PLACE)
+    found = nest.parity(text, steps=6)
     assert not found.ok
     assert found.output.largest > 0.1
     assert found.first_other_token is not None
@@ -128,6 +127,13 @@ def test_bad_input_is_one_sentence(run: Run, text: Path) -> None:
     ):
         with pytest.raises(nest.NestError, match=f"two engines are compared, and {said}"):
             nest.parity(text, backends=backends)
+    for devices, said in ((("cpu",), "cpu is named: give two, such as cpu,cpu"), ((), "none is named")):
+        with pytest.raises(nest.NestError, match=f"each engine runs on a device, and {said}"):
+            nest.parity(text, devices=devices)
+    with pytest.raises(nest.NestError, match=r"device='cpu' says where one engine runs: name one for each, devices="):
+        nest.parity(text, device="cpu")
+    with pytest.raises(ModeError, match="device='tpu' is not one of MLX"):
+        nest.parity(text, devices=("cpu", "tpu"), steps=1)
     with pytest.raises(nest.NestError, match="0 steps decode nothing"):
         nest.parity(text, steps=0)
     with pytest.raises(ContextError, match="the cache holds 64"):

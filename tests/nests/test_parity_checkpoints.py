@@ -20,7 +20,7 @@ STRICT = 1e-4
 
 def strict(package: Path, **options: Any) -> ParityReport:
     """Alike to 1e-4, and every likeliest token the same: greedy texts are equal then."""
-    found = nest.parity(package, tolerance=STRICT, device="cpu", **options)
+    found = nest.parity(package, tolerance=STRICT, **options)
     assert found.ok, found.output
     assert found.first_other_token is None
     return found
@@ -28,7 +28,7 @@ def strict(package: Path, **options: Any) -> ParityReport:
 
 def no_further_than_from_f32(package: Path, **options: Any) -> ParityReport:
     """In bf16 the engines are no further apart than either is from f32, which is not at all."""
-    found = nest.parity(package, dtype="bf16", device="cpu", **options)
+    found = nest.parity(package, dtype="bf16", **options)
     assert found.from_f32 is not None
     assert found.output.mean <= min(apart.mean for apart in found.from_f32)
     assert found.output.largest <= min(apart.largest for apart in found.from_f32)
@@ -56,7 +56,7 @@ def test_tiny_packages_in_bf16(root: Path, name: str, prompt: str | None) -> Non
 
 def test_packed_weights_in_bf16_may_be_a_step_further_apart(root: Path, tmp_path: Path) -> None:
     made = nest.quantize(root / "nests" / "qwen3-tiny", tmp_path / "packed", mlx_bits=4, group=32)
-    found = nest.parity(made.folder, steps=32, dtype="bf16", device="cpu")
+    found = nest.parity(made.folder, steps=32, dtype="bf16")
     assert found.ok, found.output
     assert found.from_f32 is not None
     assert found.tolerance == min(apart.largest for apart in found.from_f32) + bf16_step(found.output.magnitude)
@@ -90,7 +90,7 @@ def test_smollm2_in_bf16(root: Path, smollm2_folder: Path, prompt: str | None) -
 @pytest.mark.checkpoint
 def test_minilm_in_bf16(root: Path, minilm_checkpoint: Path) -> None:
     package = root / "nests" / "all-minilm-l6-v2"
-    found = nest.parity(package, weights=minilm_checkpoint, dtype="bf16", device="cpu")
+    found = nest.parity(package, weights=minilm_checkpoint, dtype="bf16")
     assert found.from_f32 is not None
     assert found.output.largest <= min(apart.largest for apart in found.from_f32)
     assert found.from_f32[0].mean > 0

@@ -33,22 +33,27 @@ def product(x: mx.array, weight: mx.array) -> mx.array:
 
 def wide_product(x: mx.array, weight: mx.array) -> mx.array:
     """x [.., In], weight [Out, In] -> x @ weight.T [.., Out] f32, rounded from a sum in f64, which a CPU computes."""
-    if not x.size or not weight.size:
-        return mx.zeros((*x.shape[:-1], weight.shape[0]), dtype=mx.float32)
+    return product_in_pieces(x, weight.shape, lambda rows, after: mx.depends([weight[rows]], [after])[0])
+
+
+def product_in_pieces(x: mx.array, shape: tuple[int, ...], rows_of: Callable[[slice, mx.array], mx.array]) -> mx.array:
+    """As `wide_product` by a weight of this shape: `rows_of` gives some of its rows, once an array is computed."""
+    if not x.size or 0 in shape:
+        return mx.zeros((*x.shape[:-1], shape[0]), dtype=mx.float32)
     wide = x.astype(mx.float64)
-    step = max(1, PIECE // weight.shape[1])
+    step = max(1, PIECE // shape[1])
 
     def part(rows: slice, stream: Any) -> list[mx.array]:
-        start, stop, _ = rows.indices(weight.shape[0])
+        start, stop, _ = rows.indices(shape[0])
         made: list[mx.array] = []
         with nullcontext() if stream is None else mx.stream(stream):
             for i in range(start, stop, step):
                 # One after another, and none before there is an input: else MLX widens them all beforehand.
-                (piece,) = mx.depends([weight[i : min(i + step, stop)]], made[-1:] or [wide])
+                piece = rows_of(slice(i, min(i + step, stop)), made[-1] if made else wide)
                 made.append(mx.matmul(wide, piece.astype(mx.float64).T).astype(mx.float32))
         return made
 
-    return _shared(weight.shape, part)
+    return _shared(shape, part)
 
 
 def packed_product(x: mx.array, words: mx.array, scales: mx.array, biases: mx.array, packing: Packing) -> mx.array:

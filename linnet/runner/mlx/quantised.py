@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from linnet.language.program.core import CoreNode, Graph, Value
 from linnet.runner.mlx.dtypes import DTYPES, from_torch
-from linnet.runner.mlx.products import packed_product
+from linnet.runner.mlx.products import packed_product, product_in_pieces
 from linnet.runner.packed import PackedTensor, Packing
 from linnet.runner.torch.dtypes import NAMES
 
@@ -56,6 +56,14 @@ class QuantisedWeight:
     def product(self, x: mx.array) -> mx.array:
         """x [.., In] -> x @ weight.T [.., Out], summed in f32 and rounded once."""
         return packed_product(x.astype(self.scales.dtype), *self.arrays, self.packing).astype(x.dtype)
+
+    def wide_product(self, x: mx.array) -> mx.array:
+        """As `product`, in f32 of a sum in f64, which a CPU computes."""
+
+        def rows_of(rows: slice, after: mx.array) -> mx.array:
+            return _decoded(self.holding(mx.depends([part[rows] for part in self.arrays], [after])))
+
+        return product_in_pieces(x, self.shape, rows_of)
 
     def rows(self, ids: mx.array) -> mx.array:
         """ids [..] -> the weights of those rows, [.., In]."""

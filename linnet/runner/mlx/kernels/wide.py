@@ -20,9 +20,15 @@ MASKED = mx.array(np.array(-1e30), dtype=mx.float64)
 
 @kernel("std.nn.linear::linear", policies=("wide",))
 def linear(x: mx.array, weight: Weight, bias: mx.array | None = None) -> mx.array:
-    """x [.., In], weight [Out, In], bias [Out] -> [.., Out]: the sum is rounded to f32, the bias added there."""
+    """x [.., In], weight [Out, In], bias [Out] -> [.., Out]: the sum is rounded to f32, the bias added there.
+
+    In bf16 a packed weight is not rounded as it is decoded, and its products are summed in f32, as on a GPU.
+    """
     wide = x.astype(mx.float32)
-    result = weight.product(wide) if isinstance(weight, QuantisedWeight) else wide_product(wide, weight)
+    if isinstance(weight, QuantisedWeight):
+        result = weight.wide_product(wide) if x.dtype == mx.float32 else weight.product(wide)
+    else:
+        result = wide_product(wide, weight)
     return (result if bias is None else result + bias.astype(mx.float32)).astype(x.dtype)
 
 

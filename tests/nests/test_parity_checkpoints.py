@@ -72,18 +72,31 @@ def test_a_step_of_bf16_is_what_torch_has_it_to_be(magnitude: float, step: float
 
 
 @pytest.mark.checkpoint
-@pytest.mark.parametrize("prompt", [PROMPT, None], ids=["text", "drawn ids"])
-def test_smollm2_is_alike(root: Path, smollm2_folder: Path, prompt: str | None) -> None:
-    found = strict(root / "nests" / "smollm2-135m-instruct", weights=smollm2_folder, prompt=prompt, steps=12)
+@pytest.mark.parametrize(("prompt", "steps"), [(PROMPT, 64), (None, 12)], ids=["text", "drawn ids"])
+def test_smollm2_is_alike(root: Path, smollm2_folder: Path, prompt: str | None, steps: int) -> None:
+    found = strict(root / "nests" / "smollm2-135m-instruct", weights=smollm2_folder, prompt=prompt, steps=steps)
     assert len(found.layers) == 30
 
 
 @pytest.mark.checkpoint
-@pytest.mark.parametrize("prompt", [PROMPT, None], ids=["text", "drawn ids"])
-def test_smollm2_in_bf16(root: Path, smollm2_folder: Path, prompt: str | None) -> None:
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_smollm2_writes_the_same_text(root: Path, smollm2_folder: Path, dtype: str) -> None:
+    options: dict[str, Any] = {"weights": smollm2_folder, "numerics": "engine", "dtype": dtype, "capacity": 48}
+    texts = [
+        nest.load(root / "nests" / "smollm2-135m-instruct", backend=name, device="cpu", **options).generate(
+            PROMPT, max_new_tokens=16
+        )
+        for name in ("torch", "mlx")
+    ]
+    assert texts[0] == texts[1] != ""
+
+
+@pytest.mark.checkpoint
+@pytest.mark.parametrize(("prompt", "steps"), [(PROMPT, 64), (None, 12)], ids=["text", "drawn ids"])
+def test_smollm2_in_bf16(root: Path, smollm2_folder: Path, prompt: str | None, steps: int) -> None:
     """Through thirty layers, where one number that was rounded otherwise would become as much as rounding itself."""
     package = root / "nests" / "smollm2-135m-instruct"
-    found = no_further_than_from_f32(package, weights=smollm2_folder, prompt=prompt, steps=12)
+    found = no_further_than_from_f32(package, weights=smollm2_folder, prompt=prompt, steps=steps)
     assert len(found.layers) == 30
 
 

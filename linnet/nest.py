@@ -371,7 +371,8 @@ def parity(
     are the likeliest to the first of `backends`. Of a package that decodes nothing, the card's entry is run once.
 
     `prompt` is a text; None draws 32 ids. `tolerance` is what the largest difference may be: None takes 1e-4 in f32; in
-    bf16 the smaller of the engines' own distances from the first in f32. `dtype` is "f32" or "bf16"; None the card's.
+    bf16 the smaller of the engines' own distances from the first in f32, or, but under "engine", the root of the sum of
+    their squares. `dtype` is "f32" or "bf16"; None the card's.
     `devices` says where each runs: on a CPU both give the same bits under "engine". `watch` is handed what is run, and
     hands it on. The other arguments are those of `load`. Raises what `load` does, NestError for the arguments, and
     NonFiniteError.

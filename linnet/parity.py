@@ -117,10 +117,7 @@ def run_parity(
     entry = "prefill" if decodes else card.source.entry
     drift = layer_drift(first, second, entry, [*inputs, 0] if decodes else inputs)
     if tolerance is None:
-        tolerance = min(item.largest for item in apart) if apart else F32_TOLERANCE
-        if apart and card.weights.recipe is not None:
-            # torch rounds a packed weight to bf16 as it is decoded, MLX multiplies by what it stands for.
-            tolerance += bf16_step(output.magnitude)
+        tolerance = default_tolerance(options.numerics, apart)
     return ParityReport(
         package=card.model.name,
         backends=(first.backend, second.backend),
@@ -138,9 +135,13 @@ def run_parity(
     )
 
 
-def bf16_step(magnitude: float) -> float:
-    """What lies between a number of this magnitude and the next in bf16, which has 8 bits of precision."""
-    return math.ldexp(1.0, math.frexp(magnitude)[1] - 8) if magnitude else 0.0
+def default_tolerance(numerics: str, from_f32: tuple[Difference, Difference] | None) -> float:
+    """Under `engine`, whose rounding points engines share, no more than what the nearer one is from f32; under other
+    policies what two runs are apart whose roundings have nothing to do with each other."""
+    if from_f32 is None:
+        return F32_TOLERANCE
+    distances = [item.largest for item in from_f32]
+    return min(distances) if numerics == "engine" else math.hypot(*distances)
 
 
 class _Decoding:

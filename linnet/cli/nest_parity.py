@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     "--tolerance",
     type=click.FloatRange(min=0),
     help="What the largest difference may be; by default 1e-4 in f32, and in bf16 the smaller distance of the two "
-    "from f32.",
+    "from f32 (the root of the sum of both squares where numerics is not engine).",
 )
 @weights_option
 @generics_option

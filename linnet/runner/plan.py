@@ -104,12 +104,16 @@ def fixed_nodes(graph: Graph) -> set[CoreNode]:
         outside = any(inner.op in GIVEN for region in node.regions for inner in region.walk())
         if node.op in GIVEN or outside or not known.issuperset(node.inputs):
             continue
-        # f64 counts as the f32 that `engine` makes it of, so that a policy changes nothing of what is kept.
-        sizes = (value.spec.size * min(CARRIED[value.spec.dtype].itemsize, 4) for value in node.outputs)
-        if sum(sizes) <= KEPT_BYTES:
+        if sum(map(_counted_bytes, node.outputs)) <= KEPT_BYTES:
             fixed.add(node)
             known.update(node.outputs)
     return fixed
+
+
+def _counted_bytes(value: Value) -> int:
+    """f64 counts as the f32 that `engine` makes it of, so that a policy changes nothing of what is kept."""
+    dtype = "f32" if value.spec.dtype == "f64" else value.spec.dtype
+    return value.spec.size * CARRIED[dtype].itemsize
 
 
 def place(node: CoreNode) -> str:

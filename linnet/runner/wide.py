@@ -2,7 +2,7 @@
 
 An f32 sum in another order, or a function of another library, is another number in its last bit. In bf16 some of those
 decide which of two neighbours a result is rounded to, and a few layers later two engines have nothing in common but
-the weights. In f64 both are so near to the exact number that they round alike, all but one in millions.
+the weights. In f64 both are so near to the exact number that they round alike, but for one in hundreds of millions.
 """
 
 from __future__ import annotations
@@ -42,5 +42,7 @@ def _widened(node: CoreNode, graph: Rewriter, wide: dict[Value, Value]) -> CoreN
     result = node.outputs[0]
     inner = (Value(TensorSpec(result.spec.shape, "f64"), result.name),)
     inputs = tuple(wide[value] for value in node.inputs)
-    made = graph.emit(CoreNode(node.op, inputs, inner, node.attributes, node.regions, node.span))
+    # An engine may take f64 as exactly only as the result will have it.
+    attributes = {**node.attributes, "narrow": result.spec.dtype}
+    made = graph.emit(CoreNode(node.op, inputs, inner, attributes, node.regions, node.span))
     return CoreNode("cast", made.outputs, (Value(result.spec, result.name),), span=node.span)

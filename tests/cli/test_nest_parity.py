@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import hypot
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -59,6 +60,9 @@ def test_bf16_is_held_to_the_distance_from_f32(text: Path, schema: dict[str, Any
     assert found.from_f32 is not None
     assert found.prompt_tokens == 32
     assert found.tolerance == min(apart.largest for apart in found.from_f32)
+    other = nest.parity(text, steps=6, dtype="bf16", numerics="fast")
+    assert other.from_f32 is not None
+    assert other.tolerance == hypot(*(apart.largest for apart in other.from_f32))
     assert found.from_f32[0].mean > 0
     assert found.dtypes == {"T": "bf16"}
     jsonschema.validate(found.to_dict(), schema)

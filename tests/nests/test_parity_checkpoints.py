@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
 from linnet import nest
-from linnet.parity import ParityReport, bf16_step
+from linnet.parity import ParityReport
 
 PROMPT = "The lighthouse keeper climbed the stairs one last time. In 1923 the lamp had"
 # What the issue of the second engine asks of f32.
@@ -54,21 +53,10 @@ def test_tiny_packages_in_bf16(root: Path, name: str, prompt: str | None) -> Non
     no_further_than_from_f32(root / "nests" / name, prompt=prompt, steps=64)
 
 
-def test_packed_weights_in_bf16_may_be_a_step_further_apart(root: Path, tmp_path: Path) -> None:
-    made = nest.quantize(root / "nests" / "qwen3-tiny", tmp_path / "packed", mlx_bits=4, group=32)
-    found = nest.parity(made.folder, steps=32, dtype="bf16")
-    assert found.ok, found.output
-    assert found.from_f32 is not None
-    assert found.tolerance == min(apart.largest for apart in found.from_f32) + bf16_step(found.output.magnitude)
-
-
-@pytest.mark.parametrize(("magnitude", "step"), [(0.0, 0.0), (1.0, 2**-7), (12.0, 2**-4), (16.0, 2**-3)])
-def test_a_step_of_bf16_is_what_torch_has_it_to_be(magnitude: float, step: float) -> None:
-    assert bf16_step(magnitude) == step
-    if magnitude:
-        number = torch.tensor(magnitude, dtype=torch.bfloat16)
-        after = (number.view(torch.int16) + 1).view(torch.bfloat16)
-        assert float(after - number) == step
+@pytest.mark.parametrize("bits", [4, 8])
+def test_packed_weights_in_bf16(root: Path, tmp_path: Path, bits: int) -> None:
+    made = nest.quantize(root / "nests" / "qwen3-tiny", tmp_path / "packed", mlx_bits=bits, group=32)
+    no_further_than_from_f32(made.folder, prompt=PROMPT, steps=32)
 
 
 @pytest.mark.checkpoint

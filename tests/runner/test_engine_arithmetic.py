@@ -93,12 +93,12 @@ def test_the_whole_model_in_f32(backend: str) -> None:
     tokens = model.tokenizer.encode(PROMPT)
     found = array(model([tokens]))[0]
     expected = decoder(model).logits(rounding("f32"), np.array(tokens))
-    assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert np.abs(found - expected).max() <= 1e-5
     # Through the caches, a token at a time after the first few.
     model.run_entry("prefill", [[tokens[:5]], 0])
     for i, token in enumerate(tokens[5:], 5):
         step = array(model.run_entry("decode", [[[token]], i]))[0]
-        assert np.abs(step - expected[i]).max() <= 1e-5 * np.abs(expected).max()
+        assert np.abs(step - expected[i]).max() <= 1e-5
 
 
 def test_the_whole_model_in_bf16_rounds_where_it_is_said(backend: str) -> None:
@@ -111,7 +111,7 @@ def test_the_whole_model_in_bf16_rounds_where_it_is_said(backend: str) -> None:
     assert np.abs(found - rounded).mean() <= np.abs(rounded - exact).mean() / 2
 
 
-def test_bf16_between_the_engines_is_no_worse_than_from_f32() -> None:
+def test_engines_are_equal_in_bf16_and_not_by_rounding_nothing() -> None:
     pytest.importorskip("mlx.core", reason="MLX is not installed")
     for name in ("qwen3-tiny", "qwen3-tiny-fp8"):
         wide: Any = nest.load(name, numerics="exact", dtype="f32", device="cpu")
@@ -121,10 +121,8 @@ def test_bf16_between_the_engines_is_no_worse_than_from_f32() -> None:
             array(nest.load(name, backend=b, numerics="engine", dtype="bf16", device="cpu")(tokens))
             for b in ("torch", "mlx")
         )
-        between, least = np.abs(one - other), np.minimum(np.abs(one - truth).mean(), np.abs(other - truth).mean())
-        assert between.mean() <= least
-        # Where they differ it is by neighbours in bf16, of which there are 128 from one power of two to the next.
-        assert between.max() <= 2 ** (np.floor(np.log2(np.abs(truth).max())) - 7)
+        assert np.array_equal(one, other)
+        assert np.abs(one - truth).mean() > 0
 
 
 Reference = Callable[[At, list[Array]], Array]

@@ -12,8 +12,8 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 import mlx.core as mx
 
 from linnet import nest
-from linnet.runner.mlx import products
-from linnet.runner.mlx.primitives import wide_exp
+from linnet.runner.mlx import functions, products
+from linnet.runner.mlx.kernels.dense import rms_norm
 
 WIDTH = 1536
 # Added to it one by one in f32, ones are lost.
@@ -28,6 +28,15 @@ def test_small_terms_after_a_large_one_are_not_lost(inputs: tuple[int, ...]) -> 
         found = np.array(products.product(mx.array(x), mx.ones((3, WIDTH))), dtype=np.float64)
     assert found.shape == (*inputs, 3)
     assert (found == float(np.float32(LARGE + WIDTH - 1))).all()
+
+
+def test_the_mean_square_of_a_norm_loses_none_either() -> None:
+    x = np.ones((2, WIDTH), dtype=np.float32)
+    x[:, 0] = LARGE**0.5
+    exact = x / np.sqrt((LARGE + WIDTH - 1) / WIDTH)
+    with mx.stream(mx.cpu):
+        found = np.array(rms_norm(mx.array(x), mx.ones(WIDTH), 0.0), dtype=np.float64)
+    assert np.allclose(found, exact, rtol=5e-7, atol=0.0)
 
 
 @pytest.mark.parametrize("width", [1, 7, 48, 113])
@@ -70,8 +79,8 @@ def test_few_weights_are_widened_at_a_time(shared: int, monkeypatch: pytest.Monk
 def test_exponentials_in_f64_are_within_a_step() -> None:
     x = np.concatenate([np.linspace(-700, 700, 20001), np.linspace(-1, 1, 20001), [0.0, -0.0, -745.0]])
     with mx.stream(mx.cpu):
-        found = np.array(wide_exp(mx.array(x, dtype=mx.float64)))
-        ends = np.array(wide_exp(mx.array(np.array([np.inf, -np.inf, np.nan, 710.0]), dtype=mx.float64)))
+        found = np.array(functions.exp(mx.array(x, dtype=mx.float64)))
+        ends = np.array(functions.exp(mx.array(np.array([np.inf, -np.inf, np.nan, 710.0]), dtype=mx.float64)))
     expected = np.exp(x)
     assert (np.abs(found - expected) <= np.spacing(expected)).all()
     assert np.array_equal(ends, [np.inf, 0.0, np.nan, np.inf], equal_nan=True)
@@ -86,3 +95,22 @@ def test_fewer_outputs_than_threads(outputs: int, monkeypatch: pytest.MonkeyPatc
         )
     assert (found == products.LEAST_SHARED).all()
     assert found.shape == (1, outputs)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos"])
+@pytest.mark.parametrize("most", [1.0, 10.0, 1e3, 131072.0, 999999.0])
+def test_sines_in_f64_round_to_f32_as_they_should(name: str, most: float) -> None:
+    x = np.concatenate([np.random.default_rng(4).uniform(-most, most, 100_000), [0.0, most, np.pi / 2, np.pi]])
+    with mx.stream(mx.cpu):
+        found = np.array(getattr(functions, name)(mx.array(x, dtype=mx.float64)))
+    expected = getattr(np, name)(x)
+    assert (np.abs(found - expected) <= 4 * np.spacing(np.abs(expected))).all()
+    assert np.array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
+def test_sines_of_large_numbers_are_sines() -> None:
+    x = np.array([1e6, -3e9, 1e30, np.inf, np.nan], dtype=np.float32)
+    with mx.stream(mx.cpu):
+        found = np.array(functions.sin(mx.array(x).astype(mx.float64)))
+    assert np.allclose(found[:3], np.sin(x[:3].astype(np.float64)), atol=1e-5)
+    assert np.isnan(found[3:]).all()

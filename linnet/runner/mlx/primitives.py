@@ -7,7 +7,6 @@ f32 and rounded once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ import numpy as np
 
 from linnet.language.program.core import REDUCTIONS, CoreNode, Value
 from linnet.language.program.types import FLOATS
+from linnet.runner.mlx import functions
 from linnet.runner.mlx.checks import Check, DivisorCheck, PositionCheck, positions
 from linnet.runner.mlx.dtypes import DTYPES, HALVES, scalar, width
 from linnet.runner.torch.dtypes import integer_range
@@ -44,23 +44,10 @@ class Target:
     fixed: frozenset[Value] = frozenset()
 
 
-# MLX takes these of f64 in f32: NumPy computes them, where a graph is not compiled.
-ON_HOST = frozenset(("sin", "cos"))
-# e in f64, and what it lacks, as a part of it.
-E = mx.array(np.array(math.e), dtype=mx.float64)
-BEYOND_E = mx.array(np.array(5.31823770660576e-17), dtype=mx.float64)
-
-
 def on_host(node: CoreNode) -> bool:
-    """Whether the node is computed outside MLX, so that no graph with it can be compiled."""
-    return node.op in ON_HOST and node.inputs[0].spec.dtype == "f64"
-
-
-def wide_exp(x: mx.array) -> mx.array:
-    """Of f64 within a step of it: MLX takes exp in f32, but powers in f64."""
-    power = mx.power(E, x)
-    # Of -inf the power is 0, and must stay so.
-    return power + power * (mx.maximum(x, mx.array(-1e4, dtype=mx.float64)) * BEYOND_E)
+    """Whether the node is computed outside MLX, so that no graph with it can be compiled: a sine or cosine of f64,
+    whose last bits neither MLX nor `functions` has for every number."""
+    return node.op in ("sin", "cos") and node.inputs[0].spec.dtype == "f64" and not node.attributes.get("narrow")
 
 
 def primitive(node: CoreNode, target: Target) -> Operation:
@@ -90,8 +77,9 @@ def _function(name: str) -> Callable[[CoreNode, Target], Operation]:
             return lambda run, x: function(x.astype(mx.float32)).astype(DTYPES[dtype])
         if on_host(node):
             return lambda run, x: _on_numpy(name, x)
-        if dtype == "f64" and name == "exp":
-            return lambda run, x: wide_exp(x)
+        if dtype == "f64" and name in ("exp", "sin", "cos"):
+            wide = getattr(functions, name)
+            return lambda run, x: wide(x)
         return lambda run, x: function(x)
 
     return build
@@ -190,6 +178,7 @@ def _cast(node: CoreNode, target: Target) -> Operation:
 
 
 def _on_numpy(name: str, x: mx.array) -> mx.array:
+    """Sine or cosine of f64, computed for it."""
     with np.errstate(invalid="ignore"):
         return mx.array(getattr(np, name)(np.array(x)), dtype=mx.float64)
 

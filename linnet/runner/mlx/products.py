@@ -6,9 +6,10 @@ another, and of 1,536 terms comes out two and a half times as far from the exact
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -22,11 +23,14 @@ LEAST_SHARED = 2**17
 MOST_THREADS = 8
 # So many weights are widened at a time, which a processor's cache holds.
 PIECE = 2**17
+# Numbers of glibc's `mallopt`, and what is asked of it.
+TRIM_THRESHOLD, KEPT = -1, 2**28
+MMAP_THRESHOLD, MAPPED = -3, 2**25
 
 
 def product(x: mx.array, weight: mx.array) -> mx.array:
     """x [.., In], weight [Out, In] -> x @ weight.T [.., Out], rounded once."""
-    if weight.dtype == mx.float32 and _on_cpu():
+    if weight.dtype == mx.float32 and on_cpu():
         return wide_product(x, weight)
     return _shared(weight.shape, lambda rows, stream: [mx.matmul(x, weight[rows].T, stream=stream)])
 
@@ -40,6 +44,7 @@ def product_in_pieces(x: mx.array, shape: tuple[int, ...], rows_of: Callable[[sl
     """As `wide_product` by a weight of this shape: `rows_of` gives some of its rows, once an array is computed."""
     if not x.size or 0 in shape:
         return mx.zeros((*x.shape[:-1], shape[0]), dtype=mx.float32)
+    _keep_memory()
     wide = x.astype(mx.float64)
     step = max(1, PIECE // shape[1])
 
@@ -72,7 +77,7 @@ def _shared(shape: tuple[int, ...], part: Callable[[slice, Any], list[mx.array]]
     stream, or on the one in use, in pieces."""
     rows = shape[0]
     # None is left without a row.
-    others = _others()[: rows - 1] if rows * shape[1] >= LEAST_SHARED and _on_cpu() else ()
+    others = _others()[: rows - 1] if rows * shape[1] >= LEAST_SHARED and on_cpu() else ()
     if not others:
         return _whole(part(slice(None), None))
     cuts = [rows * i // (len(others) + 1) for i in range(len(others) + 2)]
@@ -84,8 +89,20 @@ def _whole(pieces: list[mx.array]) -> mx.array:
     return pieces[0] if len(pieces) == 1 else mx.concatenate(pieces, axis=-1)
 
 
-def _on_cpu() -> bool:
+def on_cpu() -> bool:
+    """Whether the device in use has f64."""
     return mx.default_device().type == mx.cpu
+
+
+@cache
+def _keep_memory() -> None:
+    """Have the C library keep what is freed, up to 256 MB: each piece is memory of its own, and to be given new pages
+    by the system for each, which it fills with zeros, takes as long as the products do. Other libraries than glibc are
+    left alone."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(MMAP_THRESHOLD, MAPPED)
+        mallopt(TRIM_THRESHOLD, KEPT)
 
 
 @cache

@@ -11,7 +11,7 @@ import mlx.core as mx
 from linnet.runner.bounds import Bound
 from linnet.runner.mlx.kernels import EVERY, kernel
 from linnet.runner.mlx.primitives import Run
-from linnet.runner.mlx.products import product
+from linnet.runner.mlx.products import on_cpu, product
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight
 
 
@@ -37,7 +37,12 @@ def embedding(ids: mx.array, table: Weight) -> mx.array:
 @kernel("std.nn.norm::rms_norm", numbers=("eps",))
 def rms_norm(x: mx.array, weight: mx.array, eps: float) -> mx.array:
     """x [.., H], weight [H]: the normalised value is rounded to x's dtype, then multiplied by weight and rounded."""
-    return mx.fast.rms_norm(x, weight, eps) if x.size else x
+    if not x.size:
+        return x
+    if x.dtype != mx.float32 or not on_cpu():
+        return mx.fast.rms_norm(x, weight, eps)
+    square = mx.mean(mx.square(x.astype(mx.float64)), axis=-1, keepdims=True).astype(mx.float32)
+    return x * mx.rsqrt(square + eps) * weight
 
 
 @kernel("std.nn.softmax::softmax")

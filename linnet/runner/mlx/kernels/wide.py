@@ -7,9 +7,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from linnet.runner.mlx import functions
 from linnet.runner.mlx.kernels import kernel
 from linnet.runner.mlx.kernels.attention import OPS, prefix
-from linnet.runner.mlx.primitives import Run, wide_exp
+from linnet.runner.mlx.primitives import Run
 from linnet.runner.mlx.products import wide_product
 from linnet.runner.mlx.quantised import QuantisedWeight, Weight
 
@@ -22,13 +23,9 @@ MASKED = mx.array(np.array(-1e30), dtype=mx.float64)
 def linear(x: mx.array, weight: Weight, bias: mx.array | None = None) -> mx.array:
     """x [.., In], weight [Out, In], bias [Out] -> [.., Out]: the sum is rounded to f32, the bias added there.
 
-    In bf16 a packed weight is not rounded as it is decoded, and its products are summed in f32, as on a GPU.
+    A packed weight is rounded as it is decoded, as the bodies and torch have it.
     """
-    wide = x.astype(mx.float32)
-    if isinstance(weight, QuantisedWeight):
-        result = weight.wide_product(wide) if x.dtype == mx.float32 else weight.product(wide)
-    else:
-        result = wide_product(wide, weight)
+    result = weight.wide_product(x) if isinstance(weight, QuantisedWeight) else wide_product(x, weight)
     return (result if bias is None else result + bias.astype(mx.float32)).astype(x.dtype)
 
 
@@ -81,7 +78,7 @@ def _attend(
     if sinks is not None:
         extra = mx.broadcast_to(sinks.astype(mx.float64).reshape(1, hk, h // hk, 1, 1), (b, hk, h // hk, q, 1))
         scores = mx.concatenate([scores, extra], axis=-1)
-    powers = wide_exp(scores - mx.max(scores, axis=-1, keepdims=True))
+    powers = functions.exp(scores - mx.max(scores, axis=-1, keepdims=True))
     weights = (powers / mx.sum(powers, axis=-1, keepdims=True))[..., :k].reshape(b, hk, h // hk * q, k)
     return mx.matmul(weights, value.astype(mx.float64)).reshape(b, h, q, d).astype(query.dtype)
 

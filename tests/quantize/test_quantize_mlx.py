@@ -102,26 +102,33 @@ def edit_recipe(package: Path, **changed: Any) -> None:
     (package / "recipe.json").write_text(json.dumps(recipe))
 
 
+@pytest.fixture(params=["torch", "mlx"])
+def backend(request: pytest.FixtureRequest) -> str:
+    if request.param == "mlx":
+        pytest.importorskip("mlx.core", reason="MLX is not installed")
+    return str(request.param)
+
+
 @pytest.fixture
 def edited(original: Path, tmp_path: Path) -> Path:
     return nest.quantize(original, tmp_path / "edited", mlx_bits=4, group=32).folder
 
 
-def test_a_recipe_that_does_not_fit_is_told_by_check_and_load(edited: Path) -> None:
+def test_a_recipe_that_does_not_fit_is_told_by_check_and_load(edited: Path, backend: str) -> None:
     edit_recipe(edited, lm_head={"bits": 4, "group": 32, "mode": "affine"})
     message = 'recipe.json names the tensor "lm.head", which is not in "model.safetensors".'
     found = nest.check(edited, hub=False, smoke="none")
     assert [item.message for item in found.errors()] == [message]
     with pytest.raises(RegistryError, match=r'names the tensor "lm\.head"'):
-        nest.load(edited, device="cpu")
+        nest.load(edited, backend=backend, device="cpu")
     (edited / "recipe.json").unlink()
     assert any("weights.recipe names the file recipe.json, which is not" in str(e) for e in nest.check(edited).errors())
 
 
-def test_an_inconsistent_group_is_told(edited: Path) -> None:
+def test_an_inconsistent_group_is_told(edited: Path, backend: str) -> None:
     edit_recipe(edited, wte_weight={"bits": 4, "group": 64, "mode": "affine"})
     with pytest.raises(RegistryError, match="groups of 64 at 4 bits, but its words are") as error:
-        nest.load(edited, device="cpu")
+        nest.load(edited, backend=backend, device="cpu")
     assert len(error.value.problems) == 1
 
 

@@ -104,10 +104,11 @@ def test_a_packed_model_is_torchs_with_decoded_weights(
     assert not model.fallbacks
 
 
-def test_engine_gives_the_same_bits_as_torch_in_f32(bind_source: Bind, source: WeightSource) -> None:
-    wide = bind_source(SOURCE, Vocab=VOCABULARY, H=H, T="f32")
-    expected = reference.load_model(wide, source, entry="forward", numerics="engine", device="cpu", convert=True)(IDS)
-    assert torch.equal(to_torch(on_mlx(wide, source, "engine", convert=True)(IDS)), expected)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_engine_gives_the_same_bits_as_torch(bind_source: Bind, source: WeightSource, dtype: str) -> None:
+    bound = bind_source(SOURCE, Vocab=VOCABULARY, H=H, T=dtype)
+    expected = reference.load_model(bound, source, entry="forward", numerics="engine", device="cpu", convert=True)(IDS)
+    assert torch.equal(to_torch(on_mlx(bound, source, "engine", convert=True)(IDS)), expected)
 
 
 def test_bf16_is_as_near_as_the_decoded_weights_are(bind_source: Bind, source: WeightSource) -> None:

@@ -50,18 +50,24 @@ def test_projections_that_read_one_value_are_one_product(
     assert set(model._weights) == held
 
 
+@pytest.mark.parametrize("numerics", ["equivalent", "engine", "fast"])
 def test_packed_projections_are_one_product_where_they_are_packed_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numerics: str
 ) -> None:
     made = nest.quantize("qwen3-tiny", tmp_path / "packed", mlx_bits=4, group=64, keep=["layers.2.attention.v_proj"])
-    model: Any = nest.load(made.folder, backend="mlx", numerics="engine")
+    model: Any = nest.load(made.folder, backend="mlx", numerics=numerics, device="cpu")
     rows: list[int] = []
 
-    def counted(x: mx.array, words: mx.array, *rest: Any) -> mx.array:
+    def product(x: mx.array, words: mx.array, *rest: Any) -> mx.array:
         rows.append(words.shape[0])
         return products.packed_product(x, words, *rest)
 
-    monkeypatch.setattr(quantised, "packed_product", counted)
+    def in_pieces(x: mx.array, shape: tuple[int, ...], rows_of: Any) -> mx.array:
+        rows.append(shape[0])
+        return products.product_in_pieces(x, shape, rows_of)
+
+    monkeypatch.setattr(quantised, "packed_product", product)
+    monkeypatch.setattr(quantised, "product_in_pieces", in_pieces)
     model.run_entry("prefill", [TOKENS, 0])
     whole, apart = [512, 256, 1024, 256], [256, 128, 256, 1024, 256]
     assert rows == [*whole, *whole, *apart, *whole, 2048]

@@ -22,7 +22,7 @@ from linnet.runner.packed import Packing
 LEAST_SHARED = 2**17
 MOST_THREADS = 8
 # So many weights are widened at a time, which a processor's cache holds.
-PIECE = 2**17
+PIECE = 2**18
 # Numbers of glibc's `mallopt`, and what is asked of it.
 TRIM_THRESHOLD, KEPT = -1, 2**28
 MMAP_THRESHOLD, MAPPED = -3, 2**25
